@@ -1,0 +1,104 @@
+"""Decoding on the CPU with PyAV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import av
+import av.error
+from av.video.codeccontext import VideoCodecContext
+
+from framefeed.decode.session import CorruptPicture, PacketError, Session
+from framefeed.errors import UnsupportedCodec
+from framefeed.types import StreamInfo
+
+__all__ = ["CpuFactory"]
+
+# By default most FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode,
+# they say so. H.264 marks such pictures as corrupt anyway, and would call a clean start at an open group damaged.
+_OPTIONS = {"err_detect": "explode"}
+_LENIENT = frozenset({"h264"})
+
+# Where FFmpeg's first choice for a codec needs hardware.
+_DECODERS = {"av1": ("libdav1d", "libaom-av1")}
+
+
+def _decoder_name(codec: str) -> str:
+    return next((name for name in _DECODERS.get(codec, ()) if name in av.codecs_available), codec)
+
+
+class CpuSession:
+    """A codec context. Packets are stamped with their own number, which comes back on the picture."""
+
+    def __init__(self, stream: StreamInfo, num_threads: int) -> None:
+        try:
+            context = av.CodecContext.create(_decoder_name(stream.codec), "r")
+        except (av.error.FFmpegError, ValueError) as error:
+            raise UnsupportedCodec(stream.codec, "FFmpeg here has no decoder of that name") from error
+        assert isinstance(context, VideoCodecContext)
+        if stream.extradata:
+            context.extradata = stream.extradata
+        if stream.codec_tag.strip("\x00"):
+            context.codec_tag = stream.codec_tag
+        context.width, context.height = stream.width, stream.height
+        if stream.bits_per_coded_sample:
+            context.bits_per_coded_sample = stream.bits_per_coded_sample
+        if stream.pix_fmt is not None:
+            context.pix_fmt = stream.pix_fmt
+        # A decoder that learns of reordering only while it runs drops the pictures that came too early.
+        context.reorder_depth = stream.reorder_depth
+        context.thread_count = num_threads
+        context.thread_type = "FRAME" if num_threads > 1 else "NONE"
+        context.options = {} if stream.codec in _LENIENT else dict(_OPTIONS)
+        self._context = context
+        self.delayed = num_threads > 1
+
+    def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
+        """Decodes a packet."""
+        # A copy, because decoders read a little past the end: a packet of its own is padded with zeros there, a view
+        # into the file's bytes would be followed by the next packet.
+        packet: av.Packet[Any] = av.Packet(len(data))
+        packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+        packet.pts = packet.dts = number
+        packet.is_keyframe = key
+        return self._pictures(packet)
+
+    def drain(self) -> list[tuple[int, Any]]:
+        """Gets the pictures out that wait to be put into order."""
+        return self._pictures(None)
+
+    def reset(self) -> None:
+        """Flushes; the context can then take another group or file."""
+        self._context.flush_buffers()
+
+    def _pictures(self, packet: av.Packet[Any] | None) -> list[tuple[int, Any]]:
+        try:
+            frames = self._context.decode(packet)
+        except av.error.EOFError:
+            return []
+        except (av.error.FFmpegError, ValueError) as error:
+            raise PacketError(getattr(error, "strerror", None) or str(error)) from error
+        return [
+            (frame.pts, CorruptPicture() if frame.is_corrupt else frame) for frame in frames if frame.pts is not None
+        ]
+
+
+class CpuFactory:
+    """Makes CPU sessions; streams with the same headers can share one."""
+
+    def key(self, stream: StreamInfo) -> object:
+        """Everything that a context is made from."""
+        return (
+            stream.codec,
+            stream.codec_tag,
+            stream.extradata,
+            stream.width,
+            stream.height,
+            stream.pix_fmt,
+            stream.reorder_depth,
+            stream.bits_per_coded_sample,
+        )
+
+    def create(self, stream: StreamInfo, num_threads: int) -> Session:
+        """A codec context, opened on its first packet."""
+        return CpuSession(stream, num_threads)

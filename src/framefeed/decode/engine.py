@@ -1,0 +1,182 @@
+"""Runs plans: jobs side by side on a few threads, each on a pooled session."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from numpy.typing import ArrayLike
+
+from framefeed.decode.pool import SessionPool
+from framefeed.decode.run import Failures, Sink, decode_error, run_job
+from framefeed.decode.session import Running, SessionFactory
+from framefeed.index.video_index import VideoIndex
+from framefeed.plan import Plan, plan_frames
+from framefeed.plan.schedule import choose_wide_jobs
+from framefeed.source import PacketSource
+from framefeed.types import DecodeJob
+
+__all__ = ["Engine", "available_cpus"]
+
+
+def available_cpus() -> int:
+    """CPUs that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
+
+
+class Engine:
+    """Decodes frames of any number of videos on a bounded number of sessions and threads.
+
+    Args:
+        factory: Makes decoder sessions.
+        max_threads: Threads of the shared pool; None takes one for each CPU.
+    """
+
+    def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
+        self.max_threads = max_threads or available_cpus()
+        # Two for each thread: one being reset for the next file while another is left running in a group.
+        self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def decode(
+        self,
+        index: VideoIndex,
+        source: PacketSource,
+        wanted: ArrayLike,
+        sink: Sink,
+        *,
+        num_threads: int,
+        read_on: bool = False,
+    ) -> Plan:
+        """Decodes frames; ``sink(row, picture)`` gets each different one once, from any of the threads.
+
+        Args:
+            index: The video.
+            source: Gives its packets.
+            wanted: Frame numbers, in any order, repeated or not. Row i of the sink is ``wanted[i]``.
+            sink: Takes the pictures. Rows of repeated frames are left to the caller, see ``Plan.copies``.
+            num_threads: How many threads this request may use.
+            read_on: Whether the frames that follow will probably be asked for next.
+
+        Raises:
+            DecodeError: A wanted frame could not be decoded exactly.
+        """
+        running = self.pool.take_running(index)
+        plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
+        leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
+        for unused in running.values():
+            self.pool.keep_running(index, unused)
+        task = _Task(self, index, source, sink, leases, read_on)
+        wide = choose_wide_jobs([job.cost for job in plan.jobs], num_threads)
+        for job in plan.jobs[:wide]:
+            task.run(job, num_threads)
+        self._run_side_by_side(task, plan.jobs[wide:], num_threads)
+        task.finish()
+        return plan
+
+    def _run_side_by_side(self, task: _Task, jobs: Sequence[DecodeJob], num_threads: int) -> None:
+        todo = iter(jobs)
+        lock = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    job = next(todo, None)
+                if job is None or task.stopped:
+                    return
+                task.run(job, 1)
+
+        helpers = [self._submit(work) for _ in range(min(num_threads, len(jobs)) - 1)]
+        try:
+            work()  # the caller's thread works too: no hand-over for a single job, no deadlock when the pool is full
+        except BaseException:
+            task.stopped = True
+            raise
+        finally:
+            for helper in helpers:
+                if not helper.cancel():
+                    helper.result()
+
+    def _submit(self, work: Sink | object) -> Future[None]:
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self.max_threads, thread_name_prefix="framefeed")
+            return self._executor.submit(work)  # type: ignore[arg-type]
+
+
+class _Task:
+    """One request while it is being decoded."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        index: VideoIndex,
+        source: PacketSource,
+        sink: Sink,
+        leases: dict[int, Running],
+        read_on: bool,
+    ) -> None:
+        self._pool = engine.pool
+        self._index = index
+        self._source = source
+        self._sink = sink
+        self._leases = leases
+        self._read_on = read_on
+        self._failed: dict[int, str] = {}
+        self.stopped = False
+
+    def run(self, job: DecodeJob, num_threads: int) -> None:
+        """Runs a job on a session of its own."""
+        running = self._leases.pop(job.start, None)
+        if running is None:
+            running = self._pool.take(self._index, num_threads)
+        try:
+            alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
+        except Failures as failures:
+            if running.session.delayed or job.resume >= 0:
+                self._run_again(job)  # alone, from the start, one thread: that tells exactly which frames failed
+            else:
+                self._failed |= failures.reasons
+            return
+        if alive:
+            self._pool.keep_running(self._index, running)
+        else:
+            self._pool.give_back(running)
+
+    def _run_again(self, job: DecodeJob) -> None:
+        frames = self._index.packets.frames
+        order = {int(packet): number for number, packet in enumerate(frames.tolist())}
+        plan = plan_frames(self._index.packets, [order[packet] for packet in job.wanted.tolist()])
+        rows = job.slots.tolist()
+        for fresh in plan.jobs:
+            running = self._pool.take(self._index, 1)
+            try:
+                run_job(
+                    self._index,
+                    self._source,
+                    fresh,
+                    running,
+                    lambda row, picture: self._sink(rows[row], picture),
+                    read_on=False,
+                )
+            except Failures as failures:
+                self._failed |= failures.reasons
+                return
+            self._pool.give_back(running)
+
+    def finish(self) -> None:
+        """Raises for the earliest frame that failed."""
+        for running in self._leases.values():
+            self._pool.keep_running(self._index, running)
+        if self._failed:
+            raise decode_error(self._index, self._failed)

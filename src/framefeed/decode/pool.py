@@ -1,0 +1,77 @@
+"""Sessions between two uses: reset ones that any stream of the same parameters can have, and ones left running."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+from framefeed.decode.session import Running, SessionFactory
+from framefeed.index.video_index import VideoIndex
+
+__all__ = ["SessionPool"]
+
+
+class SessionPool:
+    """A bounded number of idle sessions, the least recently used dropped first.
+
+    Args:
+        factory: Makes new ones.
+        max_idle: How many sessions are kept between uses; each holds a few pictures' worth of memory.
+    """
+
+    def __init__(self, factory: SessionFactory, max_idle: int) -> None:
+        self._factory = factory
+        self._max_idle = max_idle
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[int, tuple[VideoIndex | None, Running]] = OrderedDict()
+        self.created = 0
+
+    def take_running(self, index: VideoIndex) -> dict[int, Running]:
+        """Takes out the sessions that were left running in this video, by group."""
+        with self._lock:
+            found = {key: running for key, (owner, running) in self._idle.items() if owner is index}
+            for key in found:
+                del self._idle[key]
+        by_group: dict[int, Running] = {}
+        for running in found.values():
+            if running.start in by_group:  # two requests at once read the same group: one of them is enough
+                self.give_back(running)
+            else:
+                by_group[running.start] = running
+        return by_group
+
+    def take(self, index: VideoIndex, num_threads: int) -> Running:
+        """A session for a fresh start."""
+        key = self._factory.key(index.stream)
+        with self._lock:
+            for place, (owner, running) in reversed(self._idle.items()):
+                if owner is None and running.num_threads == num_threads and running.key == key:
+                    del self._idle[place]
+                    return running
+            self.created += 1
+        return Running(self._factory.create(index.stream, num_threads), key, num_threads)
+
+    def keep_running(self, index: VideoIndex, running: Running) -> None:
+        """Keeps a session where it is in the video."""
+        self._put(index, running)
+
+    def give_back(self, running: Running) -> None:
+        """Resets a session and keeps it for any stream of its parameters."""
+        running.session.reset()
+        running.pending.clear()
+        self._put(None, running)
+
+    def _put(self, owner: VideoIndex | None, running: Running) -> None:
+        with self._lock:
+            self._idle[id(running)] = (owner, running)
+            self._idle.move_to_end(id(running))
+            dropped = [self._idle.popitem(last=False) for _ in range(len(self._idle) - self._max_idle)]
+        del dropped  # freed outside the lock: closing a threaded decoder joins its threads
+
+    def __len__(self) -> int:
+        return len(self._idle)

@@ -1,0 +1,72 @@
+"""What the engine asks of a decoder, and the state of one that is left running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from framefeed.plan import Cursor
+from framefeed.types import StreamInfo
+
+__all__ = ["CorruptPicture", "PacketError", "Running", "Session", "SessionFactory"]
+
+
+class PacketError(Exception):
+    """A decoder refused a packet. What it was told before and after may be of no use."""
+
+
+@dataclass(frozen=True)
+class CorruptPicture:
+    """Stands for a picture that the decoder itself calls damaged."""
+
+
+class Session(Protocol):
+    """A decoder of one set of stream parameters.
+
+    Pictures carry the number of the packet they came from, so that they can be told apart whatever the container says
+    of time. A session is used by one thread at a time.
+    """
+
+    @property
+    def delayed(self) -> bool:
+        """Whether an error may belong to an earlier packet than the one just fed."""
+
+    def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
+        """Feeds a packet; returns the pictures that came out, each with its packet's number.
+
+        Raises:
+            PacketError: The packet could not be decoded.
+        """
+
+    def drain(self) -> list[tuple[int, Any]]:
+        """Ends the stream: returns all pictures still inside. Only ``reset`` may follow."""
+
+    def reset(self) -> None:
+        """Forgets everything but the stream parameters."""
+
+
+class SessionFactory(Protocol):
+    """Makes sessions."""
+
+    def key(self, stream: StreamInfo) -> object:
+        """Streams with equal keys can share a session."""
+
+    def create(self, stream: StreamInfo, num_threads: int) -> Session:
+        """A new session."""
+
+
+@dataclass
+class Running:
+    """A session, and how far it has got in a group."""
+
+    session: Session
+    key: object
+    num_threads: int
+    start: int = -1
+    next_packet: int = -1
+    pending: set[int] = field(default_factory=set)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where it stands, for the planner."""
+        return Cursor(self.next_packet, frozenset(self.pending))

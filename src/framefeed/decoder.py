@@ -1,0 +1,322 @@
+"""``VideoDecoder``: frames of one video by number or by time. A drop-in for ``torchcodec.decoders.VideoDecoder``."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from framefeed.decode.default import cpu_engine
+from framefeed.decode.engine import available_cpus
+from framefeed.errors import FrameIndexError, FrameSizeError, FrameTimeError
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Media, PathMedia, check_unchanged, open_media
+from framefeed.native import NativeFrame
+from framefeed.plan import Plan
+from framefeed.process.buffers import allocate
+from framefeed.process.rgb import Layout, RgbWriter
+from framefeed.process.transforms import CenterCrop, Resize, compile_transforms
+from framefeed.source import open_source
+from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
+
+__all__ = ["CenterCrop", "Resize", "VideoDecoder"]
+
+
+class VideoDecoder:
+    """Frames of one video stream, exactly.
+
+    A frame's number is its place in presentation order in a decode of the whole file. Requests are planned: every
+    wanted frame is decoded once, packets that no wanted frame needs are not decoded, and groups of frames are decoded
+    side by side.
+
+    One decoder may be used by several threads at once.
+
+    Args:
+        source: Path, bytes, uint8 tensor or file-like object with ``read`` and ``seek``.
+        stream_index: Which stream of the file, counted over all media; None takes the best video stream.
+        dimension_order: ``"NCHW"`` or ``"NHWC"``.
+        num_ffmpeg_threads: How many threads a request may use. 0, the default, takes all CPUs of the process, or a
+            single one inside a worker process of a ``DataLoader``.
+        device: ``"cpu"``.
+        seek_mode: ``"exact"`` or ``"approximate"``. Both are exact here; the second is accepted so that code written
+            for TorchCodec runs.
+        transforms: ``Resize``, ``CenterCrop`` or ``RandomCrop`` of framefeed, TorchCodec or Torchvision, applied
+            while decoding. A ``Resize`` comes first.
+        custom_frame_mappings: Accepted as by TorchCodec and not needed: use ``index`` to spare the scan.
+        index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it, so that the file is not scanned.
+
+    Attributes:
+        metadata: Facts about the stream, under TorchCodec's names.
+        stream_index: The stream that is decoded.
+        index: The packet index.
+        last_plan: What the latest request had to decode; ``last_plan.cost`` is packets fed for each frame wanted.
+
+    Raises:
+        SourceError: The file cannot be read.
+        InvalidFile: It is no video.
+        FileChanged: It is not the file that ``index`` describes.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        stream_index: int | None = None,
+        dimension_order: Literal["NCHW", "NHWC"] = "NCHW",
+        num_ffmpeg_threads: int = 0,
+        device: str | torch.device | None = None,
+        seek_mode: Literal["exact", "approximate"] = "exact",
+        transforms: Sequence[Any] | None = None,
+        custom_frame_mappings: Any = None,
+        index: Any = None,
+    ) -> None:
+        if seek_mode not in ("exact", "approximate"):
+            raise ValueError(f"Invalid seek mode ({seek_mode}). Supported values are exact, approximate.")
+        if custom_frame_mappings is not None and seek_mode == "approximate":
+            raise ValueError("custom_frame_mappings is incompatible with seek_mode='approximate'.")
+        if dimension_order not in ("NCHW", "NHWC"):
+            raise ValueError(f"Invalid dimension order ({dimension_order}). Supported values are NCHW, NHWC.")
+        if not isinstance(num_ffmpeg_threads, int) or num_ffmpeg_threads < 0:
+            raise ValueError(f"num_ffmpeg_threads={num_ffmpeg_threads!r} should be an int, 0 for all CPUs.")
+        if torch.device(device or torch.get_default_device()).type != "cpu":
+            raise ValueError(f"device={str(device)!r} is not supported in this release; use device='cpu'.")
+        self._media: Media = open_media(source)
+        self.index = _find_index(self._media, index, stream_index)
+        self._source = open_source(self.index, self._media)
+        self._num_threads = num_ffmpeg_threads or _default_threads()
+        self._layout: Layout = "CHW" if dimension_order == "NCHW" else "HWC"
+        height, width = self.index.stream.display_size
+        self._geometry = compile_transforms(transforms, height, width)
+        self._writer = RgbWriter(self.index.stream, self._layout, self._geometry)
+        self._expected = 0
+        self.metadata: VideoStreamMetadata = self.index.metadata()
+        self.stream_index = self.index.stream.stream_index
+        self.last_plan: Plan | None = None
+
+    def __len__(self) -> int:
+        return self.index.num_frames
+
+    def __repr__(self) -> str:
+        stream = self.index.stream
+        return f"VideoDecoder({self.index.path!r}, {stream.codec} {stream.width}x{stream.height}, {len(self)} frames)"
+
+    # --- by number ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: int | slice) -> torch.Tensor:
+        """A frame as a tensor of three dimensions, or a slice of frames as one of four."""
+        if isinstance(key, slice):
+            return self._many(np.arange(*key.indices(len(self)), dtype=np.int64))
+        if isinstance(key, numbers.Integral | int):
+            return self._one(self._frame_number(int(key)))
+        raise TypeError(f"Unsupported key type: {type(key)}. Supported types are int and slice.")
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """All frames in order."""
+        for number in range(len(self)):
+            yield self._one(number)
+
+    def get_frame_at(self, index: int) -> Frame:
+        """The frame with that number; negative numbers count from the end."""
+        return self._frame(self._frame_number(int(index)))
+
+    def get_frames_at(self, indices: torch.Tensor | Sequence[int]) -> FrameBatch:
+        """Frames by number, in any order, repeated or not; negative numbers count from the end."""
+        return self._batch(self._frame_numbers(indices))
+
+    def get_frames_in_range(self, start: int, stop: int, step: int = 1) -> FrameBatch:
+        """Frames ``start``, ``start + step`` ... before ``stop``, by the rules of Python slices."""
+        return self._batch(np.arange(*slice(start, stop, step).indices(len(self)), dtype=np.int64))
+
+    # --- by time --------------------------------------------------------------------------------------------------
+
+    def get_frame_played_at(self, seconds: float) -> Frame:
+        """The frame that is shown at that time."""
+        return self._frame(int(self._played_at([float(seconds)])[0]))
+
+    def get_frames_played_at(self, seconds: torch.Tensor | Sequence[float]) -> FrameBatch:
+        """The frames that are shown at these times, in any order, repeated or not."""
+        return self._batch(self._played_at(_floats(seconds)))
+
+    def get_frames_played_in_range(
+        self, start_seconds: float, stop_seconds: float, fps: float | None = None
+    ) -> FrameBatch:
+        """Frames shown in the half-open range [start_seconds, stop_seconds).
+
+        Args:
+            start_seconds: Start of the range. The frame that is being shown then is the first.
+            stop_seconds: End of the range, not included.
+            fps: Resamples to that rate: one frame for each tick, repeated or left out as needed.
+
+        Raises:
+            ValueError: The range is not within the stream, or ``fps`` is not positive.
+        """
+        begin, end = self.index.begin_seconds, self.index.end_seconds
+        if not start_seconds <= stop_seconds:
+            raise ValueError(
+                f"Invalid start seconds: {start_seconds}. It must be less than or equal to stop seconds ({stop_seconds})."
+            )
+        if not begin <= start_seconds < end:
+            raise ValueError(
+                f"Invalid start seconds: {start_seconds}. "
+                f"It must be greater than or equal to {begin} and less than {end}."
+            )
+        if not stop_seconds <= end:
+            raise ValueError(f"Invalid stop seconds: {stop_seconds}. It must be less than or equal to {end}.")
+        if fps is not None:
+            return self._resampled(start_seconds, stop_seconds, fps)
+        if start_seconds == stop_seconds:
+            return self._batch(np.empty(0, np.int64))
+        first = int(self._played_at([start_seconds])[0])
+        stop = int(np.searchsorted(self._begin_times(), stop_seconds, side="left"))
+        return self._batch(np.arange(first, max(stop, first + 1), dtype=np.int64))
+
+    def get_all_frames(self, fps: float | None = None) -> FrameBatch:
+        """All frames, resampled where ``fps`` is given."""
+        return self.get_frames_played_in_range(self.index.begin_seconds, self.index.end_seconds, fps)
+
+    def get_native_frames_at(self, indices: torch.Tensor | Sequence[int]) -> list[NativeFrame]:
+        """Frames as the decoder gives them: planes in the stream's own pixel format, not turned, not converted."""
+        wanted = self._frame_numbers(indices)
+        found: dict[int, NativeFrame] = {}
+        plan = self._decode(wanted, lambda row, picture: found.__setitem__(row, NativeFrame.copy_of(picture)))
+        for source, target in plan.copies:
+            found[target] = found[source]
+        return [found[row] for row in range(len(wanted))]
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _frame_number(self, number: int) -> int:
+        count = len(self)
+        if not -count <= number < count:
+            raise FrameIndexError(self.index.path, f"no frame {number}; frames are 0..{count - 1}")
+        return number % count
+
+    def _frame_numbers(self, indices: Any) -> NDArray[np.int64]:
+        values = indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
+        if any(isinstance(value, float) or not isinstance(value, numbers.Integral) for value in values):
+            raise TypeError(f"frame numbers must be whole numbers, got {values[:8]}")
+        return np.array([self._frame_number(int(value)) for value in values], np.int64)
+
+    def _begin_times(self) -> NDArray[np.float64]:
+        return self.index.pts_seconds(np.arange(len(self)))
+
+    def _played_at(self, seconds: Sequence[float]) -> NDArray[np.int64]:
+        begin, end = self.index.begin_seconds, self.index.end_seconds
+        for value in seconds:
+            if not (begin <= value < end):  # NaN too
+                raise FrameTimeError(
+                    self.index.path, f"no frame is played at {value} s; the stream is played from {begin} s to {end} s"
+                )
+        return np.searchsorted(self._begin_times(), np.asarray(seconds, np.float64), side="right").astype(np.int64) - 1
+
+    def _resampled(self, start_seconds: float, stop_seconds: float, fps: float) -> FrameBatch:
+        if not (fps > 0 and math.isfinite(fps)):
+            raise ValueError(f"fps must be positive, got {fps}")
+        # The count comes from the length of the range and each time from its number, so that no error adds up.
+        count = max(0, math.ceil(round((stop_seconds - start_seconds) * fps, 6)))
+        ticks = start_seconds + np.arange(count) / fps
+        chosen = np.searchsorted(self._begin_times(), ticks, side="right").astype(np.int64) - 1
+        batch = self._batch(np.maximum(chosen, 0))
+        batch.pts_seconds = torch.from_numpy(ticks)
+        batch.duration_seconds = torch.full((count,), 1.0 / fps, dtype=torch.float64)
+        return batch
+
+    def _one(self, number: int) -> torch.Tensor:
+        return self._many(np.array([number], np.int64))[0]
+
+    def _frame(self, number: int) -> Frame:
+        frames = np.array([number], np.int64)
+        seconds = float(self.index.frame_seconds(frames)[0])
+        return Frame(self._many(frames)[0], float(self.index.pts_seconds(frames)[0]), seconds)
+
+    def _batch(self, wanted: NDArray[np.int64]) -> FrameBatch:
+        return FrameBatch(
+            self._many(wanted),
+            torch.from_numpy(self.index.pts_seconds(wanted)),
+            torch.from_numpy(self.index.frame_seconds(wanted)),
+        )
+
+    def _many(self, wanted: NDArray[np.int64]) -> torch.Tensor:
+        height, width = self._geometry.output_size(*self.index.stream.display_size)
+        shape = (3, height, width) if self._layout == "CHW" else (height, width, 3)
+        if len(wanted) == 1:
+            return self._single(wanted)
+        out = allocate((len(wanted), *shape))
+
+        def sink(row: int, picture: Any) -> None:
+            found = self._writer.output_size(picture)
+            if found != (height, width):
+                raise FrameSizeError(
+                    self.index.path,
+                    f"frame {int(wanted[row])} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: "
+                    "the size changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
+                )
+            self._writer.write(picture, out[row])
+
+        plan = self._decode(wanted, sink)
+        for source, target in plan.copies:
+            out[target] = out[source]
+        return torch.from_numpy(out)
+
+    def _single(self, wanted: NDArray[np.int64]) -> torch.Tensor:
+        """One frame, of whatever size it has."""
+        result: list[NDArray[np.uint8]] = []
+
+        def sink(row: int, picture: Any) -> None:
+            height, width = self._writer.output_size(picture)
+            out = allocate((1, 3, height, width) if self._layout == "CHW" else (1, height, width, 3))
+            self._writer.write(picture, out[0])
+            result.append(out)
+
+        self._decode(wanted, sink)
+        return torch.from_numpy(result[0])
+
+    def _decode(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
+        if not len(wanted):
+            check_unchanged(self._media, self.index.fingerprint)
+        # Reading in order, by steps or in one go: the decoder is left where the next request will want it.
+        in_order = bool(len(wanted) > 1 and (np.diff(wanted) == 1).all())
+        read_on = in_order or (len(wanted) == 1 and int(wanted[0]) == self._expected)
+        plan = cpu_engine().decode(
+            self.index,
+            self._source,
+            wanted,
+            sink,
+            num_threads=self._num_threads,
+            read_on=read_on,
+        )
+        if len(wanted):
+            self._expected = int(wanted[-1]) + 1
+        self.last_plan = plan
+        return plan
+
+
+def _floats(seconds: Any) -> list[float]:
+    values = seconds.tolist() if isinstance(seconds, torch.Tensor) else list(seconds)
+    return [float(value) for value in values]
+
+
+def _default_threads() -> int:
+    from torch.utils.data import get_worker_info
+
+    return 1 if get_worker_info() is not None else available_cpus()
+
+
+def _find_index(media: Media, index: Any, stream_index: int | None) -> VideoIndex:
+    if index is None:
+        return VideoIndex.scan_media(media, stream_index=stream_index)
+    if not isinstance(index, VideoIndex):
+        if not isinstance(media, PathMedia):
+            raise ValueError("a Catalog knows files by their path; give index= a VideoIndex for bytes and file objects")
+        index = index[os.fspath(media.path)]
+    found: VideoIndex = index
+    if stream_index is not None and stream_index != found.stream.stream_index:
+        raise ValueError(f"the index is of stream {found.stream.stream_index}, stream_index is {stream_index}")
+    check_unchanged(media, found.fingerprint)
+    return found

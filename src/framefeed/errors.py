@@ -1,0 +1,117 @@
+"""The exception tree.
+
+Every error names the file it is about and says what is possible. Each one is also a builtin error, so that code
+written for another library keeps catching what it caught::
+
+    FramefeedError
+    ├── SourceError (OSError)            the file is missing, unreadable, a directory ...
+    │   └── FileChanged                  the file is not the one that was indexed
+    ├── InvalidFile (ValueError)         the bytes are not a video that can be read
+    │   ├── NoVideoStream                readable, but without the video stream that was asked for
+    │   └── UnsupportedStream            a video whose frames cannot be told apart exactly
+    ├── UnsupportedCodec (ValueError)    no decoder for it here
+    ├── DecodeError (RuntimeError)       a wanted frame could not be decoded exactly
+    ├── FrameIndexError (IndexError)     no such frame
+    ├── FrameTimeError (IndexError)      no frame is played at that time
+    ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
+    ├── CatalogError (ValueError)        the catalog is damaged or of another version
+    └── MissingBackend (ImportError)     an optional part is not installed
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CatalogError",
+    "DecodeError",
+    "FileChanged",
+    "FrameIndexError",
+    "FrameSizeError",
+    "FrameTimeError",
+    "FramefeedError",
+    "InvalidFile",
+    "MissingBackend",
+    "NoVideoStream",
+    "SourceError",
+    "UnsupportedCodec",
+    "UnsupportedStream",
+]
+
+
+class FramefeedError(Exception):
+    """Base of all framefeed errors.
+
+    Args:
+        path: What the error is about: a file's path, or a description such as ``<bytes>``.
+        reason: What is wrong, and what is possible instead.
+    """
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = str(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        # OSError would print its two arguments as "[Errno path] reason".
+        return f"{self.path}: {self.reason}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.reason)
+
+
+class SourceError(FramefeedError, OSError):
+    """The file is missing, unreadable, a directory or vanished."""
+
+
+class FileChanged(SourceError):
+    """The file is not the one that was indexed."""
+
+
+class InvalidFile(FramefeedError, ValueError):
+    """The bytes are not a video that can be read."""
+
+
+class NoVideoStream(InvalidFile):
+    """The file can be read but lacks the video stream that was asked for."""
+
+
+class UnsupportedStream(InvalidFile):
+    """The frames of this stream cannot be told apart exactly."""
+
+
+class UnsupportedCodec(FramefeedError, ValueError):
+    """There is no decoder for this codec here."""
+
+
+class DecodeError(FramefeedError, RuntimeError):
+    """A wanted frame could not be decoded exactly.
+
+    Attributes:
+        frame: Number of the first such frame in presentation order, or None where it is not known.
+    """
+
+    def __init__(self, path: object, reason: str, frame: int | None = None) -> None:
+        super().__init__(path, reason)
+        self.frame = frame
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.reason, self.frame)
+
+
+class FrameIndexError(FramefeedError, IndexError):
+    """There is no frame of that number."""
+
+
+class FrameTimeError(FramefeedError, IndexError):
+    """No frame is played at that time."""
+
+
+class FrameSizeError(FramefeedError, ValueError):
+    """Frames of different sizes cannot share a batch."""
+
+
+class CatalogError(FramefeedError, ValueError):
+    """The catalog is damaged or was written by an incompatible version."""
+
+
+class MissingBackend(FramefeedError, ImportError):  # type: ignore[misc]  # both have a path
+    """An optional part is not installed."""

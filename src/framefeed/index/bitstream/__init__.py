@@ -1,0 +1,45 @@
+"""What compressed packets say of themselves: random access, references, hidden pictures.
+
+Pure functions of bytes. One file a codec; `make_classifier` chooses. Whatever cannot be understood gets no flags:
+a flag that is missing costs time, a flag that is wrong costs a wrong frame.
+"""
+
+from framefeed.index.bitstream.av1 import Av1Classifier
+from framefeed.index.bitstream.h264 import H264Classifier
+from framefeed.index.bitstream.hevc import HevcClassifier
+from framefeed.index.bitstream.kinds import HEAD, Classification, Classifier, PacketKind, Read
+from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier
+from framefeed.index.bitstream.mpeg12 import Mpeg12Classifier
+from framefeed.index.bitstream.vp8 import Vp8Classifier
+from framefeed.index.bitstream.vp9 import Vp9Classifier
+
+__all__ = ["HEAD", "Classification", "Classifier", "PacketKind", "Read", "make_classifier"]
+
+
+def make_classifier(codec: str, extradata: bytes) -> Classifier | None:
+    """Make the classifier for one stream.
+
+    Args:
+        codec: FFmpeg's name of the codec, e.g. ``"h264"``.
+        extradata: The stream's codec configuration as FFmpeg gives it; may be empty.
+
+    Returns:
+        The classifier, or None for a codec that nothing is known of.
+    """
+    match codec:
+        case "h264":
+            return H264Classifier(extradata)
+        case "hevc":
+            return HevcClassifier(extradata)
+        case "vp8":
+            return Vp8Classifier()
+        case "vp9":
+            return Vp9Classifier()
+        case "av1":
+            return Av1Classifier(extradata)
+        case "mpeg1video" | "mpeg2video":
+            return Mpeg12Classifier(extradata)
+        case "mpeg4":
+            return Mpeg4Classifier(extradata)
+        case _:
+            return None

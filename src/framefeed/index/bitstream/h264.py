@@ -1,0 +1,217 @@
+"""H.264 packets."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.h264_headers import (
+    RecoveryPoint,
+    Slice,
+    Sps,
+    find_recovery_point,
+    parse_pps_ids,
+    parse_slice,
+    parse_sps,
+)
+from framefeed.index.bitstream.kinds import PacketKind
+from framefeed.index.bitstream.nal import (
+    HOP,
+    PICTURE,
+    SEI,
+    SLOW,
+    NalClassifier,
+    Outcome,
+    is_annex_b,
+    iter_units,
+    split_annex_b,
+    split_counted,
+)
+from framefeed.index.bitstream.packet import PacketBytes
+from framefeed.index.bitstream.parameters import Key, ParameterSets
+
+_SLICE, _IDR, _SEI, _SPS, _PPS, _SPS_EXTENSION, _SUBSET_SPS = 1, 5, 6, 7, 8, 13, 15
+_HEADERS_ONLY = frozenset((6, 7, 8, 9, 10, 11, 12, 13, 15))
+# Plain numbers, because the operators of enum.IntFlag take longer than the parsing.
+_RAP, _RAP_CLOSED = int(PacketKind.RAP), int(PacketKind.RAP | PacketKind.CLOSED)
+_NONREF, _INTRA, _GRADUAL = int(PacketKind.NONREF), int(PacketKind.INTRA), int(PacketKind.GRADUAL)
+_HIDDEN, _NEW_HEADERS, _SECOND_FIELD = (
+    int(kind) for kind in (PacketKind.HIDDEN, PacketKind.NEW_HEADERS, PacketKind.SECOND_FIELD)
+)
+_START = PacketKind.RAP | PacketKind.CLOSED | PacketKind.INTRA
+
+# AUD, filler and SVC prefix units say nothing that is needed here. Bytes with the forbidden bit set stay SLOW.
+_TYPE_ACTIONS = {_SLICE: PICTURE, _IDR: PICTURE, _SEI: SEI, 9: HOP, 12: HOP, 14: HOP}
+_ACTIONS = np.array([_TYPE_ACTIONS.get(b & 31, SLOW) if b < 128 else SLOW for b in range(256)], np.uint8)
+
+
+def _kinds_by_header() -> NDArray[np.uint16]:
+    """Flags by NAL unit header byte. An IDR with nal_ref_idc 0 is forbidden and gets none."""
+    table = np.zeros(256, np.uint16)
+    for ref_idc in range(4):
+        table[ref_idc << 5 | _SLICE] = 0 if ref_idc else PacketKind.NONREF
+        table[ref_idc << 5 | _IDR] = _START if ref_idc else 0
+    return table
+
+
+def _slice_types() -> NDArray[np.int8]:
+    """Slice type by the first byte of a slice header with first_mb_in_slice 0; -1 for all other bytes.
+
+    ``1`` is first_mb_in_slice 0, and the longest code of a slice type (9) takes the other 7 bits.
+    """
+    table = np.full(256, -1, np.int8)
+    for byte in range(128, 256):
+        try:
+            slice_type = parse_slice(bytes((byte,)), {}, {}, fields=False).slice_type
+        except OutOfData:
+            continue
+        table[byte] = slice_type
+    return table
+
+
+_KINDS = _kinds_by_header()
+_SLICE_TYPES = _slice_types()
+
+
+class _Field(NamedTuple):
+    """A first field that waits for its second."""
+
+    frame_num: int
+    bottom: bool
+    is_reference: bool
+
+
+class H264Classifier(NalClassifier):
+    """Classifies H.264 packets; streams that may hold field pictures take the slow way throughout."""
+
+    _actions = _ACTIONS
+    _need = 2
+
+    def __init__(self, extradata: bytes) -> None:
+        self._sets = ParameterSets(required=(_SPS, _PPS))
+        self._spss: dict[int, Sps] = {}
+        self._ppss: dict[int, int] = {}
+        self._fields = False
+        self._first_field: _Field | None = None
+        self._length_size = 0
+        units = split_annex_b(extradata)
+        if len(extradata) >= 7 and extradata[0] == 1 and not is_annex_b(extradata):
+            self._length_size = (extradata[4] & 3) + 1
+            try:
+                units, at = split_counted(extradata, 6, extradata[5] & 31)
+                units += split_counted(extradata, at + 1, extradata[at])[0] if at < len(extradata) else []
+            except OutOfData:
+                units = []
+        for unit in units:
+            unit = unit.rstrip(b"\0")
+            if unit and unit[0] & 31 in (_SPS, _PPS):
+                self._sets.add_base(self._take_parameter_set(unit), unit)
+
+    def _take_parameter_set(self, unit: bytes) -> Key:
+        """Remember what later parsing needs of a parameter set, and name it."""
+        kind = unit[0] & 31
+        try:
+            if kind == _SPS:
+                sps = parse_sps(unit)
+                self._spss[sps.sps_id] = sps
+                self._fields |= not sps.frame_mbs_only
+                return kind, sps.sps_id
+            if kind == _PPS:
+                pps_id, self._ppss[pps_id] = parse_pps_ids(unit)
+                return kind, pps_id
+        except OutOfData:
+            # A set that cannot be read may be any: everything then goes the careful way.
+            self._fields = True
+        return kind, -1
+
+    def _always_slow(self) -> bool:
+        return self._fields
+
+    def _lost(self) -> None:
+        self._first_field = None
+
+    def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
+        slice_types = _SLICE_TYPES[heads[rows, at + 1]]
+        kinds: NDArray[np.uint16] = _KINDS[heads[rows, at]]
+        kinds[(slice_types == 2) | (slice_types == 7)] |= np.uint16(PacketKind.INTRA)
+        kinds[slice_types < 0] = 0  # not the first slice of a picture: the packet is not a whole picture
+        return kinds
+
+    def _packet(self, packet: PacketBytes) -> Outcome:
+        recovery: RecoveryPoint | None = None
+        carried: set[Key] = set()
+        kinds, header, header_at, others = 0, 0, -1, 0
+        for begin, end in iter_units(packet, self._length_size, _ACTIONS):
+            header = packet.take(begin, 1)[0]
+            kind = header & 31
+            if header & 0x80:
+                raise OutOfData("forbidden bit")
+            if kind in (_SLICE, _IDR):
+                header_at = begin
+                break
+            if kind == _SEI and recovery is None:
+                recovery = find_recovery_point(packet.take(begin + 1, min(end - begin - 1, 4096)))
+            elif kind in (_SPS, _PPS, _SPS_EXTENSION, _SUBSET_SPS):
+                unit = packet.take(begin, min(end - begin, 65536)).rstrip(b"\0")
+                key = self._take_parameter_set(unit)
+                carried.add(key)
+                if self._sets.add(key, unit):
+                    kinds |= _NEW_HEADERS
+            elif kind not in _HEADERS_ONLY:
+                others += 1
+        if header_at < 0:
+            self._first_field = None
+            return Outcome(kinds | (_HIDDEN if packet.size and not others else 0))
+        if not self._sets.complete():
+            raise OutOfData("no parameter sets")
+        first = parse_slice(packet.take(header_at + 1, 32), self._spss, self._ppss, fields=self._fields)
+        if first.first_mb:
+            self._first_field = None
+            return Outcome(kinds)
+        count = 0
+        kinds |= int(_KINDS[header])
+        if first.slice_type in (2, 7):
+            kinds |= _INTRA
+        if recovery and header & 31 == _SLICE:
+            if recovery.frame_count > 0:
+                kinds |= _GRADUAL
+                count = min(recovery.frame_count, 65535)
+            elif recovery.exact_match and kinds & _INTRA:
+                kinds |= _RAP
+        if not self._sets.startable(carried):
+            kinds &= ~_RAP_CLOSED
+        if kinds & _NEW_HEADERS:
+            kinds &= ~_NONREF  # later packets need these headers
+        if self._fields:
+            kinds = self._pair_fields(packet, first, header, header_at, kinds)
+        return Outcome(kinds, count if kinds & _GRADUAL else 0)
+
+    def _pair_fields(self, packet: PacketBytes, first: Slice, header: int, header_at: int, kinds: int) -> int:
+        """Find out whether a field picture is alone in its packet and to which field it belongs."""
+        waiting, self._first_field = self._first_field, None
+        if not first.field:
+            return kinds
+        is_reference = header & 0x60 != 0
+        if self._holds_both_fields(packet, first, is_reference, header_at):
+            return kinds
+        kinds &= ~_NONREF  # the other field, in a packet of its own, may refer to this one
+        this = _Field(first.frame_num, first.bottom, is_reference)
+        if waiting == this._replace(bottom=not this.bottom) and header & 31 != _IDR:
+            start = _RAP_CLOSED | _GRADUAL
+            return (kinds | _SECOND_FIELD) & ~start
+        self._first_field = this
+        return kinds
+
+    def _holds_both_fields(self, packet: PacketBytes, first: Slice, is_reference: bool, header_at: int) -> bool:
+        """Whether the packet also holds the field of opposite parity, equally (not) used for reference."""
+        both = False
+        for begin, _ in iter_units(packet, self._length_size, _ACTIONS):
+            header = packet.take(begin, 1)[0]
+            if begin <= header_at or header & 31 not in (_SLICE, _IDR):
+                continue
+            if (header & 0x60 != 0) != is_reference:
+                return False
+            other = parse_slice(packet.take(begin + 1, 32), self._spss, self._ppss, fields=True)
+            both |= other.field and other.bottom != first.bottom
+        return both

@@ -1,0 +1,131 @@
+"""H.264 headers: the few fields of SPS, PPS, slice header and recovery point SEI that classification needs."""
+
+from typing import NamedTuple
+
+from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
+
+# Profiles whose SPS carries chroma format, bit depth and scaling matrices (clause 7.3.2.1.1).
+_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
+
+
+class Sps(NamedTuple):
+    """What is needed to read a slice header up to the field flags."""
+
+    sps_id: int
+    frame_num_bits: int
+    frame_mbs_only: bool
+    separate_colour_plane: bool
+
+
+class Slice(NamedTuple):
+    """The beginning of a slice header; the last three only where field pictures are possible."""
+
+    first_mb: int
+    slice_type: int
+    frame_num: int = 0
+    field: bool = False
+    bottom: bool = False
+
+
+class RecoveryPoint(NamedTuple):
+    """A recovery point SEI message."""
+
+    frame_count: int
+    exact_match: bool
+
+
+def _skip_scaling_list(bits: BitReader, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + bits.se()) % 256
+        last = following or last
+
+
+def parse_sps(unit: bytes) -> Sps:
+    """Read a sequence parameter set (with its NAL unit header)."""
+    bits = BitReader(unescape(unit[1:1024]))
+    profile = bits.u(8)
+    bits.skip(16)
+    sps_id = bits.ue()
+    separate = False
+    if profile in _HIGH_PROFILES:
+        chroma = bits.ue()
+        separate = chroma == 3 and bits.flag()
+        bits.ue()
+        bits.ue()
+        bits.skip(1)
+        if bits.flag():
+            for index in range(12 if chroma == 3 else 8):
+                if bits.flag():
+                    _skip_scaling_list(bits, 16 if index < 6 else 64)
+    frame_num_bits = bits.ue() + 4
+    order_type = bits.ue()
+    if order_type == 0:
+        bits.ue()
+    elif order_type == 1:
+        bits.skip(1)
+        bits.se()
+        bits.se()
+        cycle = bits.ue()
+        if cycle > 255:
+            raise OutOfData("num_ref_frames_in_pic_order_cnt_cycle")
+        for _ in range(cycle):
+            bits.se()
+    bits.ue()
+    bits.skip(1)
+    bits.ue()
+    bits.ue()
+    frame_mbs_only = bits.flag()
+    if frame_num_bits > 16 or sps_id > 31 or order_type > 2:
+        raise OutOfData("SPS out of range")
+    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate)
+
+
+def parse_pps_ids(unit: bytes) -> tuple[int, int]:
+    """Ids of a picture parameter set and of the SPS that it refers to."""
+    bits = BitReader(unescape(unit[1:32]))
+    pps_id, sps_id = bits.ue(), bits.ue()
+    if pps_id > 255 or sps_id > 31:
+        raise OutOfData("PPS out of range")
+    return pps_id, sps_id
+
+
+def parse_slice(data: bytes, spss: dict[int, Sps], ppss: dict[int, int], *, fields: bool) -> Slice:
+    """Read the beginning of a slice header (without NAL unit header); on to the field flags if ``fields``."""
+    bits = BitReader(unescape(data))
+    first_mb, slice_type = bits.ue(), bits.ue()
+    if slice_type > 9:
+        raise OutOfData("slice type")
+    if not fields:
+        return Slice(first_mb, slice_type)
+    sps = spss.get(ppss.get(bits.ue(), -1))
+    if sps is None:
+        raise OutOfData("slice refers to unknown parameter sets")
+    if sps.separate_colour_plane:
+        bits.skip(2)
+    frame_num = bits.u(sps.frame_num_bits)
+    field = not sps.frame_mbs_only and bits.flag()
+    bottom = field and bits.flag()
+    return Slice(first_mb, slice_type, frame_num, field, bottom)
+
+
+def find_recovery_point(data: bytes) -> RecoveryPoint | None:
+    """The recovery point message in a SEI unit (without NAL unit header), if there is one."""
+    payload, at = unescape(data), 0
+    while at + 2 <= len(payload):
+        values = []
+        for _ in range(2):
+            value = 0
+            while at < len(payload) and payload[at] == 0xFF:
+                value, at = value + 255, at + 1
+            if at >= len(payload):
+                return None
+            values.append(value + payload[at])
+            at += 1
+        kind, size = values
+        if kind == 6:
+            bits = BitReader(payload[at : at + min(size, 16)])
+            return RecoveryPoint(bits.ue(), bits.flag())
+        at += size
+    return None

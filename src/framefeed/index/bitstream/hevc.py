@@ -1,0 +1,213 @@
+"""HEVC packets."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.hevc_headers import PPS, SPS, VPS, Pps, parse_pic_output_flag, parse_pps, parse_sps
+from framefeed.index.bitstream.kinds import PacketKind
+from framefeed.index.bitstream.nal import (
+    HOP,
+    PICTURE,
+    SLOW,
+    NalClassifier,
+    Outcome,
+    is_annex_b,
+    iter_units,
+    split_annex_b,
+    split_counted,
+)
+from framefeed.index.bitstream.packet import Chunk, PacketBytes
+from framefeed.index.bitstream.parameters import Key, ParameterSets
+
+_BLA_FIRST, _BLA_LAST, _CRA, _END_OF_SEQUENCE = 16, 18, 21, 36
+_HEADERS_ONLY = frozenset((*range(32, 41),))
+_NOT_A_PICTURE = 255
+_NON_REFERENCE = frozenset((0, 2, 4, 6, 8))
+_START = PacketKind.RAP | PacketKind.INTRA
+
+# Reserved picture types (10-15, 22-31) are ignored by decoders and get no flags, so they are not worth a fast way.
+_PICTURES = frozenset((*range(10), *range(16, 22)))
+_TYPE_ACTIONS = {**dict.fromkeys(_PICTURES, PICTURE), 35: HOP, 38: HOP, 39: HOP}
+# Bit 7 is the forbidden bit, bit 0 the highest bit of the layer id: both stay SLOW.
+_ACTIONS = np.array([SLOW if b & 0x81 else _TYPE_ACTIONS.get(b >> 1, SLOW) for b in range(256)], np.uint8)
+
+
+def _kinds_by_type() -> NDArray[np.uint16]:
+    """Flags by NAL unit type; NONREF is still to be checked against the temporal sub-layer."""
+    table = np.zeros(256, np.uint16)
+    for nal_type in _NON_REFERENCE:
+        table[nal_type] |= PacketKind.NONREF
+    table[6:8] |= np.uint16(PacketKind.RADL)
+    table[8:10] |= np.uint16(PacketKind.RASL)
+    table[16:21] = _START | PacketKind.CLOSED
+    table[_CRA] = _START
+    return table
+
+
+_KINDS = _kinds_by_type()
+
+
+class HevcClassifier(NalClassifier):
+    """Classifies HEVC packets by NAL unit type, temporal sub-layer and the random-access point before them."""
+
+    _actions = _ACTIONS
+    _need = 3
+
+    def __init__(self, extradata: bytes) -> None:
+        self._sets = ParameterSets(required=(VPS, SPS, PPS))
+        self._ppss: dict[int, Pps] = {}
+        self._output_flags = False
+        self._unreadable_sets = False
+        self._max_sub_layer = -1  # the largest of all SPS
+        self._max_seen = 0  # the largest TemporalId of all packets
+        self._drops_rasl: bool | None = None  # of the last random-access point; None before the first one
+        self._after_end = True  # the next CRA begins a coded video sequence
+        self._types = np.zeros(0, np.uint8)
+        self._layers = np.zeros(0, np.int16)
+        self._ends = np.zeros(0, np.bool_)
+        self._length_size = 0
+        units = split_annex_b(extradata)
+        if len(extradata) >= 23 and not is_annex_b(extradata):
+            self._length_size = (extradata[21] & 3) + 1
+            units = _split_hvcc(extradata)
+        for unit in units:
+            unit = unit.rstrip(b"\0")
+            if unit and unit[0] >> 1 & 63 in (VPS, SPS, PPS):
+                self._sets.add_base(self._take_parameter_set(unit), unit)
+
+    def _take_parameter_set(self, unit: bytes) -> Key:
+        """Remember what later parsing needs of a parameter set, and name it."""
+        kind = unit[0] >> 1 & 63
+        try:
+            if kind == SPS:
+                sps_id, sub_layers = parse_sps(unit)
+                self._max_sub_layer = max(self._max_sub_layer, sub_layers)
+                return kind, sps_id
+            if kind == PPS:
+                pps_id, self._ppss[pps_id] = parse_pps(unit)
+                self._output_flags |= self._ppss[pps_id].output_flag_present
+                return kind, pps_id
+        except OutOfData:
+            self._unreadable_sets = True
+        return kind, unit[2] >> 4 if kind == VPS and len(unit) > 2 else -1
+
+    def _always_slow(self) -> bool:
+        return self._output_flags
+
+    def _begin(self, count: int) -> None:
+        self._types = np.full(count, _NOT_A_PICTURE, np.uint8)
+        self._layers = np.zeros(count, np.int16)
+        self._ends = np.zeros(count, np.bool_)
+
+    def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
+        second = heads[rows, at + 1]
+        # Layer 0, a TemporalId, and the first slice segment of its picture: else the packet gets no flags.
+        plain = (second >> 3 == 0) & (second != 0) & (heads[rows, at + 2] >= 128)
+        types = np.where(plain, heads[rows, at] >> 1, _NOT_A_PICTURE).astype(np.uint8)
+        self._types[rows] = types
+        self._layers[rows] = (second & 7).astype(np.int16) - 1
+        kinds: NDArray[np.uint16] = _KINDS[types]
+        return kinds
+
+    def _packet(self, packet: PacketBytes) -> Outcome:
+        self._types[packet.index] = _NOT_A_PICTURE
+        carried: set[Key] = set()
+        kinds, others = 0, 0
+        for begin, end in iter_units(packet, self._length_size, _ACTIONS):
+            header = packet.take(begin, 3)
+            if len(header) < 2 or header[0] & 0x80:
+                raise OutOfData("NAL unit header")
+            kind, layer = header[0] >> 1, (header[0] & 1) << 5 | header[1] >> 3
+            if layer:
+                others += 1  # an enhancement layer: the base layer does not depend on it
+            elif kind in _PICTURES:
+                return self._picture(packet, begin, carried, kinds)
+            elif kind in (VPS, SPS, PPS):
+                unit = packet.take(begin, min(end - begin, 65536)).rstrip(b"\0")
+                key = self._take_parameter_set(unit)
+                carried.add(key)
+                if self._sets.add(key, unit):
+                    kinds |= PacketKind.NEW_HEADERS
+            elif kind in (_END_OF_SEQUENCE, _END_OF_SEQUENCE + 1):
+                self._ends[packet.index] = True
+            others += kind not in _HEADERS_ONLY
+        return Outcome(kinds | (PacketKind.HIDDEN if packet.size and not others else 0))
+
+    def _picture(self, packet: PacketBytes, begin: int, carried: set[Key], kinds: int) -> Outcome:
+        """Flags of a packet whose first picture unit begins at ``begin``."""
+        data = packet.take(begin, 32)
+        if len(data) < 3 or not data[1] & 7 or not data[2] & 0x80 or not self._sets.complete():
+            return Outcome(kinds)
+        nal_type = data[0] >> 1
+        self._types[packet.index] = nal_type
+        self._layers[packet.index] = (data[1] & 7) - 1
+        kinds |= int(_KINDS[nal_type])
+        if not self._sets.startable(carried):
+            kinds &= ~(PacketKind.RAP | PacketKind.CLOSED)
+        if kinds & PacketKind.NEW_HEADERS:
+            kinds &= ~PacketKind.NONREF  # later packets need these headers
+        if self._output_flags and not parse_pic_output_flag(data[2:], nal_type, self._ppss):
+            kinds |= PacketKind.HIDDEN
+        return Outcome(kinds)
+
+    def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
+        self._check_sub_layers(kinds)
+        self._hide_skipped_pictures(kinds, chunk)
+
+    def _check_sub_layers(self, kinds: NDArray[np.uint16]) -> None:
+        """Keep NONREF only in the highest temporal sub-layer: in lower ones "non-reference" holds for that layer."""
+        layers = np.where(self._types == _NOT_A_PICTURE, 0, self._layers)
+        highest = np.maximum(np.maximum.accumulate(layers), self._max_seen)
+        self._max_seen = int(highest[-1])
+        keep = (layers == self._max_sub_layer) & (highest <= self._max_sub_layer)
+        if self._output_flags or self._unreadable_sets:
+            keep[:] = False
+        kinds[~keep] &= np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
+
+    def _hide_skipped_pictures(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
+        """Mark RASL pictures that a decoder never shows, even when it decodes from the beginning."""
+        types = self._types
+        marks = np.flatnonzero(((types >= _BLA_FIRST) & (types <= _CRA)) | self._ends)
+        before = 0
+        for mark in marks.tolist():
+            self._hide_rasl(types[before:mark], kinds[before:mark])
+            before = mark
+            self._after_end |= bool(self._ends[mark])
+            if types[mark] != _NOT_A_PICTURE:
+                after_end = self._after_end or (
+                    types[mark] == _CRA and mark > 0 and self._ends_sequence(mark - 1, chunk)
+                )
+                self._drops_rasl = bool(types[mark] <= _BLA_LAST) or (types[mark] == _CRA and after_end)
+                self._after_end = False
+        self._hide_rasl(types[before:], kinds[before:])
+        last = len(types) - 1
+        self._after_end |= self._ends_sequence(last, chunk)
+
+    def _hide_rasl(self, types: NDArray[np.uint8], kinds: NDArray[np.uint16]) -> None:
+        if self._drops_rasl:
+            kinds[(types == 8) | (types == 9)] |= np.uint16(PacketKind.HIDDEN)
+
+    def _ends_sequence(self, row: int, chunk: Chunk) -> bool:
+        """Whether a packet's last bytes are an end-of-sequence unit: behind the picture the walk never looks."""
+        packet = chunk.packet(row)
+        tail = packet.take(max(0, packet.size - 16), 16)
+        prefix = (2).to_bytes(self._length_size, "big") if self._length_size else b"\0\0\1"
+        if not self._length_size:
+            tail = tail.rstrip(b"\0")
+        return tail.endswith((prefix + b"\x48\1", prefix + b"\x4a\1"))
+
+
+def _split_hvcc(extradata: bytes) -> list[bytes]:
+    """Parameter sets of an hvcC box."""
+    units: list[bytes] = []
+    at = 23
+    try:
+        for _ in range(extradata[22]):
+            if at + 3 > len(extradata):
+                break
+            more, at = split_counted(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"))
+            units += more
+    except OutOfData:
+        return []
+    return units

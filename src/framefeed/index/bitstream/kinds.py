@@ -1,0 +1,67 @@
+"""The values that every classifier speaks: packet flags, their container and the protocol."""
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+HEAD = 64
+"""Bytes of each packet that the caller hands over up front: one cache line, enough for nearly all packets."""
+
+Read: TypeAlias = Callable[[int, int, int], bytes]
+"""``read(i, offset, length)``: further bytes of packet ``i`` of the current call, short at the packet's end."""
+
+
+class PacketKind(enum.IntFlag):
+    """What is known of a packet. A missing flag means "not known", never "known to be false"."""
+
+    RAP = 1
+    """Decoding may start here: all frames presented at or after it and decoded after it come out exactly."""
+    CLOSED = 2
+    """Nothing that follows in decode order refers to anything before this packet."""
+    NONREF = 4
+    """No other packet depends on this one: leaving it out changes no bit of any other frame."""
+    HIDDEN = 8
+    """The packet shows no picture at all."""
+    RASL = 16
+    """HEVC random-access skipped leading picture: lost when decoding starts at the IRAP before it."""
+    RADL = 32
+    """HEVC random-access decodable leading picture."""
+    SECOND_FIELD = 64
+    """The second field of a picture whose first field was the packet before."""
+    INTRA = 128
+    """Only intra slices, as far as the first slice tells."""
+    GRADUAL = 256
+    """H.264 recovery point that needs more than one frame (intra refresh)."""
+    MULTIPLE = 512
+    """The packet shows more than one picture."""
+    NEW_HEADERS = 1024
+    """Carries parameter sets or a sequence header other than those active before."""
+
+
+class Classification(NamedTuple):
+    """Flags of the packets of one call.
+
+    Attributes:
+        kinds: `PacketKind` bits, one a packet.
+        recovery: H.264 ``recovery_frame_cnt`` where `PacketKind.GRADUAL` is set, else 0.
+    """
+
+    kinds: NDArray[np.uint16]
+    recovery: NDArray[np.int32]
+
+
+class Classifier(Protocol):
+    """Classifies the packets of one stream, chunk after chunk in decode order."""
+
+    def classify(self, heads: NDArray[np.uint8], sizes: NDArray[np.int64], read: Read) -> Classification:
+        """Classify the next packets of the stream.
+
+        Args:
+            heads: ``(n, HEAD)``: the first bytes of each packet, zero padded.
+            sizes: The packets' real sizes in bytes.
+            read: Gives further bytes of a packet of this call.
+        """
+        ...

@@ -1,0 +1,126 @@
+"""MPEG-4 part 2 packets."""
+
+import re
+
+from framefeed.index.bitstream.bits import BitReader, OutOfData
+from framefeed.index.bitstream.kinds import PacketKind
+from framefeed.index.bitstream.packet import PacketBytes, SequentialClassifier
+
+_LAYER_FIRST, _LAYER_LAST, _USER_DATA, _GROUP, _VOP = 0x20, 0x2F, 0xB2, 0xB3, 0xB6
+_I, _P, _B = 0, 1, 2
+_HEADER_BYTES = 256
+_EMPTY_VOP_BYTES = 19
+"""Encoders pad a VOP that is not coded to at most this; FFmpeg uses the same bound to recognise one."""
+
+_PACKED = re.compile(rb"^DivX\d+(?:b|Build)\d+p")
+
+
+def _parse_layer(data: bytes) -> int:
+    """Bits of vop_time_increment, from a video object layer header."""
+    bits = BitReader(data)
+    bits.skip(1 + 8)
+    version = 1
+    if bits.flag():
+        version = bits.u(4)
+        bits.skip(3)
+    if bits.u(4) == 15:
+        bits.skip(16)
+    if bits.flag():
+        bits.skip(3)
+        if bits.flag():
+            bits.skip(79)
+    shape = bits.u(2)
+    if shape or version > 5:
+        raise OutOfData("only rectangular layers are understood")
+    bits.skip(1)
+    resolution = bits.u(16)
+    return max(1, (resolution - 1).bit_length()) if resolution else 0
+
+
+class Mpeg4Classifier(SequentialClassifier):
+    """Classifies MPEG-4 part 2 packets; B-VOPs are never referred to, S-VOPs (sprites) get no flags."""
+
+    def __init__(self, extradata: bytes) -> None:
+        self._increment_bits = 0
+        self._layer = b""
+        self._packed = False
+        packet = PacketBytes(extradata, len(extradata), 0, lambda *_: b"")
+        try:
+            for at, data in packet.start_codes():
+                if at < packet.size:
+                    self._header(packet, at, data[at])
+        except OutOfData:
+            self._layer = b""
+        self._base = self._layer
+
+    def _lost(self) -> None:
+        """Nothing is carried from packet to packet but the layer header."""
+
+    def _header(self, packet: PacketBytes, at: int, code: int) -> bool:
+        """Take a header that is no VOP; whether it is a layer header that differs from the active one."""
+        if code == _USER_DATA:
+            self._packed |= _PACKED.match(packet.take(at + 1, 40)) is not None
+        if not _LAYER_FIRST <= code <= _LAYER_LAST:
+            return False
+        data = packet.take(at + 1, _HEADER_BYTES)
+        end = data.find(b"\0\0\1")
+        layer = data[:end] if end >= 0 else data
+        layer = layer.rstrip(b"\0")
+        if layer == self._layer:
+            return False
+        self._layer, self._increment_bits = layer, 0
+        self._increment_bits = _parse_layer(data)
+        return True
+
+    def _packet(self, packet: PacketBytes) -> int:
+        kinds, closed, has_layer, units = 0, False, False, 0
+        vops: list[int] = []
+        for at, _ in packet.start_codes():
+            code = packet.take(at, 1)
+            if not code:
+                break
+            units += 1
+            if code[0] == _VOP:
+                vops.append(at + 1)
+            elif vops:
+                if code[0] != _USER_DATA:
+                    raise OutOfData("header behind a VOP")
+            elif code[0] == _GROUP:
+                closed = BitReader(packet.take(at + 1, 3)).u(19) & 1 == 1
+            else:
+                has_layer |= _LAYER_FIRST <= code[0] <= _LAYER_LAST
+                if self._header(packet, at, code[0]):
+                    kinds |= PacketKind.NEW_HEADERS
+        if not units:
+            raise OutOfData("no start code")
+        if not vops:
+            return kinds | PacketKind.HIDDEN
+        if len(vops) > 1:
+            self._packed = True
+            return kinds | PacketKind.MULTIPLE
+        if not self._layer or not self._increment_bits:
+            return kinds
+        coding_type, coded = self._read_vop(packet.take(vops[0], 48))
+        if not coded:
+            return kinds | (PacketKind.HIDDEN if packet.size <= _EMPTY_VOP_BYTES else 0)
+        if coding_type == _I:
+            kinds |= PacketKind.INTRA
+            if has_layer or self._layer == self._base:
+                kinds |= PacketKind.RAP | (PacketKind.CLOSED if closed else 0)
+        elif coding_type == _B and not self._packed and not (kinds & PacketKind.NEW_HEADERS):
+            # With packed B-VOPs a decoder shows one packet's picture when it gets the next packet.
+            kinds |= PacketKind.NONREF
+        return kinds
+
+    def _read_vop(self, data: bytes) -> tuple[int, bool]:
+        """Coding type and vop_coded of a VOP header."""
+        bits = BitReader(data)
+        coding_type = bits.u(2)
+        while bits.flag():
+            pass
+        if not bits.flag():
+            raise OutOfData("marker bit")
+        bits.skip(self._increment_bits)
+        if not bits.flag():
+            raise OutOfData("marker bit")
+        return coding_type, bits.flag()

@@ -1,0 +1,214 @@
+"""NAL units: H.264 and HEVC packets, all packets of a chunk at once where that is possible."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.kinds import HEAD, Classification, PacketKind, Read
+from framefeed.index.bitstream.packet import Chunk, PacketBytes
+from framefeed.index.bitstream.parameters import ParameterSets
+
+SLOW, PICTURE, HOP, SEI = 0, 1, 2, 3
+"""What the fast walk does with a NAL unit, by its first byte: leave the packet to Python, stop, hop, look and hop."""
+
+MAX_HOPS = 6
+"""NAL units that the fast walk hops over; packets with more go to Python (AUD and two or three SEI are usual)."""
+
+MAX_UNITS = 4096
+"""NAL units of one packet that are looked at, so that a packet full of tiny units does not stall the index."""
+
+
+class Outcome(NamedTuple):
+    """What Python found in one packet."""
+
+    kinds: int = 0
+    recovery: int = 0
+
+
+def is_annex_b(data: bytes) -> bool:
+    """Whether the bytes begin with a start code."""
+    return data[:3] == b"\0\0\1" or data[:4] == b"\0\0\0\1"
+
+
+def split_annex_b(data: bytes) -> list[bytes]:
+    """NAL units of a short Annex B byte string (extradata)."""
+    return [unit for part in data.split(b"\0\0\1")[1:] if (unit := part.rstrip(b"\0"))]
+
+
+def split_counted(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """``count`` units with 16 bit lengths from offset ``at``, and the offset behind them."""
+    units = []
+    for _ in range(count):
+        length = int.from_bytes(data[at : at + 2], "big")
+        if at + 2 + length > len(data):
+            raise OutOfData("parameter set beyond the extradata")
+        units.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    return units, at
+
+
+def iter_units(packet: PacketBytes, length_size: int, actions: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Offsets (begin, end) of a packet's NAL units; the end of an Annex B picture unit is given as -1.
+
+    Slices are most of a packet and nobody needs their end unless the walk goes on, so it is not looked for.
+    """
+    if length_size:
+        at = 0
+        for _ in range(MAX_UNITS):
+            if at >= packet.size:
+                return
+            prefix = packet.take(at, length_size)
+            begin = at + length_size
+            at = begin + int.from_bytes(prefix, "big")
+            if len(prefix) < length_size or at == begin or at > packet.size:
+                raise OutOfData("NAL unit length does not fit the packet")
+            yield begin, at
+        raise OutOfData("too many NAL units")
+    begin = -1
+    for number, (at, data) in enumerate(packet.start_codes()):
+        if begin >= 0 and actions[data[begin]] != PICTURE:
+            yield begin, at - 3
+        begin = at
+        if number > MAX_UNITS:
+            raise OutOfData("too many NAL units")
+        if at >= packet.size:
+            return
+        if actions[data[at]] == PICTURE:
+            yield at, -1
+    if begin < 0:
+        raise OutOfData("no start code")
+    if actions[packet.take(begin, 1)[0]] != PICTURE:
+        yield begin, packet.size
+
+
+def walk(
+    heads: NDArray[np.uint8], sizes: NDArray[np.int64], length_size: int, actions: NDArray[np.uint8], need: int
+) -> NDArray[np.int64]:
+    """Offset of the first picture NAL unit in each packet, or -1 where Python has to look.
+
+    Args:
+        heads: First bytes of the packets.
+        sizes: Sizes of the packets.
+        length_size: Bytes of a NAL unit's length.
+        actions: `SLOW`, `PICTURE`, `HOP` or `SEI` for each value of a unit's first byte.
+        need: Bytes of the picture unit that must lie in the head.
+    """
+    found = np.full(len(sizes), -1, np.int64)
+    rows = np.arange(len(sizes))
+    at = np.zeros(len(sizes), np.int64)
+    for _ in range(MAX_HOPS):
+        inside = at + length_size + need <= np.minimum(sizes[rows], HEAD)
+        if not inside.all():
+            rows, at = rows[inside], at[inside]
+        if not len(rows):
+            break
+        length = np.zeros(len(rows), np.int64)
+        for offset in range(length_size):
+            length = (length << 8) | heads[rows, at + offset]
+        begin = at + length_size
+        at = begin + length
+        action = actions[heads[rows, begin]]
+        action[(length < need) | (at > sizes[rows])] = SLOW
+        picture = action == PICTURE
+        found[rows[picture]] = begin[picture]
+        sei = np.flatnonzero(action == SEI)
+        if len(sei):
+            action[sei[_may_hold_recovery_point(heads[rows[sei]], begin[sei], at[sei])]] = SLOW
+        go_on = (action == HOP) | (action == SEI)
+        rows, at = rows[go_on], at[go_on]
+    return found
+
+
+def _may_hold_recovery_point(
+    heads: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a SEI unit contains what looks like payload type 6 and a size of 1 to 8 bytes.
+
+    Searching all bytes finds every such message, whatever stands before it; the few false ones go to Python.
+    """
+    column = np.arange(HEAD - 1)
+    looks = (heads[:, :-1] == 6) & (heads[:, 1:] >= 1) & (heads[:, 1:] <= 8)
+    looks &= (column > begin[:, None]) & (column < end[:, None])
+    result: NDArray[np.bool_] = looks.any(axis=1) | (end > HEAD)
+    return result
+
+
+class NalClassifier(ABC):
+    """What H.264 and HEVC have in common: a fast walk for most packets, Python for the odd ones, in order."""
+
+    _actions: NDArray[np.uint8]
+    _need: int
+    _length_size: int
+    _sets: ParameterSets
+
+    def classify(self, heads: NDArray[np.uint8], sizes: NDArray[np.int64], read: Read) -> Classification:
+        """Classify the next packets of the stream; see `Classifier.classify`."""
+        count = len(sizes)
+        kinds = np.zeros(count, np.uint16)
+        recovery = np.zeros(count, np.int32)
+        if not count:
+            return Classification(kinds, recovery)
+        chunk = Chunk(heads, sizes, read)
+        self._begin(count)
+        found = np.full(count, -1, np.int64)
+        if self._length_size and not self._always_slow():
+            found = walk(heads, sizes, self._length_size, self._actions, self._need)
+            rows = np.flatnonzero(found >= 0)
+            kinds[rows] = self._fast(heads, rows, found[rows])
+        self._slow_packets(list(np.flatnonzero(found < 0)), chunk, kinds, recovery)
+        self._finish(kinds, chunk)
+        return Classification(kinds, recovery)
+
+    def _slow_packets(
+        self,
+        rows: Sequence[int],
+        chunk: Chunk,
+        kinds: NDArray[np.uint16],
+        recovery: NDArray[np.int32],
+    ) -> None:
+        """Look at the packets ``rows`` in order; take back what fast packets may not claim under changed headers."""
+        todo, position, before = rows, 0, 0
+        while position < len(todo):
+            row = int(todo[position])
+            self._restrict(kinds[before:row])
+            was_slow = self._always_slow()
+            try:
+                kinds[row], recovery[row] = self._packet(chunk.packet(row))
+            except (OutOfData, IndexError):  # the latter where a file ends within a packet
+                kinds[row] = 0
+                self._lost()
+            before, position = row + 1, position + 1
+            if self._always_slow() and not was_slow:
+                todo, position = range(row + 1, len(kinds)), 0
+        self._restrict(kinds[before:])
+
+    def _restrict(self, kinds: NDArray[np.uint16]) -> None:
+        """Clear flags of packets without parameter sets of their own under the sets that are active now."""
+        if len(kinds) and not self._sets.startable(set()):
+            keep = ~int(PacketKind.RAP | PacketKind.CLOSED) & 0xFFFF if self._sets.complete() else 0
+            kinds &= np.uint16(keep)
+
+    def _begin(self, count: int) -> None:  # noqa: B027 (optional)
+        """A chunk of ``count`` packets begins."""
+
+    @abstractmethod
+    def _always_slow(self) -> bool:
+        """Whether the stream needs more of each packet than the fast walk sees."""
+
+    @abstractmethod
+    def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Flags of the packets ``rows`` whose first picture unit begins at ``at``."""
+
+    @abstractmethod
+    def _packet(self, packet: PacketBytes) -> Outcome:
+        """Flags of one packet; `OutOfData` when it cannot be understood."""
+
+    def _lost(self) -> None:  # noqa: B027 (optional)
+        """A packet was not understood."""
+
+    def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:  # noqa: B027 (optional)
+        """All packets of the chunk have flags."""

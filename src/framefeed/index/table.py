@@ -1,0 +1,199 @@
+"""The packet table: what a file's packets are, which frames they show and where decoding has to start for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.index.bitstream import PacketKind
+from framefeed.types import NO_PTS
+
+__all__ = ["DISCARD", "KEY", "PacketTable", "RawPackets", "build_table", "presentation_order"]
+
+KEY = 1 << 14
+"""The container calls the packet a key frame. A hint, not a promise; compare ``PacketKind.RAP``."""
+DISCARD = 1 << 15
+"""An edit list hides the packet: it is decoded where others need it, and never shown."""
+
+
+@dataclass
+class RawPackets:
+    """What a demuxer or a sample table says of each packet, in decode order."""
+
+    pos: NDArray[np.int64]
+    size: NDArray[np.int64]
+    pts: NDArray[np.int64]
+    dts: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    key: NDArray[np.bool_]
+    discard: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.pos)
+
+
+@dataclass(frozen=True, eq=False)
+class PacketTable:
+    """The packets of one video stream in decode order, and its frames in presentation order.
+
+    Attributes:
+        pos: Byte position of each packet's data in the file (what the demuxer calls its position where the data is
+            not in one piece).
+        size: Size of each packet in bytes.
+        pts, dts, duration: Times in units of the stream's time base; ``NO_PTS`` where there is none.
+        flags: ``PacketKind`` bits, ``KEY`` and ``DISCARD``.
+        start: For each packet, the packet that decoding has to start from for its picture to be exact.
+        frames: For each frame in presentation order, the packet that shows it.
+        frame_pts: When each frame is shown; never ``NO_PTS``.
+    """
+
+    pos: NDArray[np.int64]
+    size: NDArray[np.int64]
+    pts: NDArray[np.int64]
+    dts: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    flags: NDArray[np.uint16]
+    start: NDArray[np.int64]
+    frames: NDArray[np.int64]
+    frame_pts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.pos)
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames that a linear decode shows."""
+        return len(self.frames)
+
+    def has(self, kind: int) -> NDArray[np.bool_]:
+        """For each packet, whether it has that flag."""
+        found: NDArray[np.bool_] = (self.flags & np.uint16(kind)) != 0
+        return found
+
+    @cached_property
+    def frame_duration(self) -> NDArray[np.int64]:
+        """How long each frame is shown: until the next one, and the last one for as long as its packet says."""
+        if not len(self.frames):
+            return np.empty(0, np.int64)
+        until_next = np.diff(self.frame_pts)
+        last = int(self.duration[self.frames[-1]])
+        if last <= 0:
+            last = int(np.median(until_next)) if len(until_next) else 0
+        return np.append(until_next, last)
+
+    @cached_property
+    def keyframes(self) -> NDArray[np.int64]:
+        """Numbers of the frames that decoding can start from, rising."""
+        return np.flatnonzero(self.start[self.frames] == self.frames)
+
+    @cached_property
+    def _changes(self) -> NDArray[np.int64]:
+        """Packets that decode from another place than the packet before them."""
+        return np.flatnonzero(np.diff(self.start)) + 1
+
+    def run_end(self, packet: int, start: int) -> int:
+        """The packet after the last one that, from ``packet`` on, decodes from ``start`` without a break."""
+        if packet >= len(self) or self.start[packet] != start:
+            return packet
+        place = int(np.searchsorted(self._changes, packet, side="right"))
+        return int(self._changes[place]) if place < len(self._changes) else len(self)
+
+    def frames_at(self, pts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each time, in units of the time base, the frame that is shown then; -1 before the first."""
+        return np.searchsorted(self.frame_pts, pts, side="right").astype(np.int64) - 1
+
+    def __repr__(self) -> str:
+        groups = len(np.unique(self.start)) if len(self) else 0
+        return f"PacketTable({len(self)} packets, {self.num_frames} frames, {groups} groups)"
+
+
+def presentation_order(raw: RawPackets, kinds: NDArray[np.uint16]) -> NDArray[np.int64] | None:
+    """The packets that show frames, by presentation time; None where the times do not tell the order.
+
+    They do not where a shown packet lacks a time, two packets claim the same one, or a packet shows several pictures.
+    """
+    shown = ~raw.discard & ((kinds & np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)) == 0)
+    if (kinds & np.uint16(PacketKind.MULTIPLE)).any():
+        return None
+    packets = np.flatnonzero(shown)
+    times = raw.pts[packets]
+    if (times == NO_PTS).any():
+        return None
+    order = np.argsort(times, kind="stable")
+    if len(order) > 1 and (np.diff(times[order]) <= 0).any():
+        return None
+    return packets[order]
+
+
+def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.int64]) -> PacketTable:
+    """Makes the table from the raw packets, what their bitstream says, and the order in which frames are shown.
+
+    Args:
+        raw: The packets in decode order.
+        kinds: ``PacketKind`` bits of each.
+        frames: Packets that show frames, in presentation order.
+    """
+    flags = kinds.astype(np.uint16)
+    flags |= np.where(raw.key, np.uint16(KEY), np.uint16(0))
+    flags |= np.where(raw.discard, np.uint16(DISCARD), np.uint16(0))
+    return PacketTable(
+        pos=raw.pos,
+        size=raw.size,
+        pts=raw.pts,
+        dts=raw.dts,
+        duration=raw.duration,
+        flags=flags,
+        start=_decode_starts(kinds, _ranks(raw, frames)),
+        frames=frames,
+        frame_pts=_frame_times(raw, frames),
+    )
+
+
+def _ranks(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each packet that rises with presentation time; the packet's own place where there is no time."""
+    if not (raw.pts == NO_PTS).any():
+        return raw.pts
+    ranks = np.full(len(raw), -1, np.int64)
+    ranks[frames] = np.arange(len(frames))
+    # Hidden packets have no place of their own: they count as shown just after the latest one before them.
+    return np.where(ranks >= 0, ranks, np.maximum.accumulate(ranks))
+
+
+def _decode_starts(kinds: NDArray[np.uint16], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each packet, where decoding has to start.
+
+    That is the last random-access point before it, except for leading pictures: decoded after an open random-access
+    point but shown before it, they refer to pictures before it, and need the one before that.
+    """
+    count = len(kinds)
+    numbers = np.arange(count)
+    is_rap = (kinds & np.uint16(PacketKind.RAP)) != 0
+    if count:
+        is_rap[0] = True  # there is nothing before the first packet: a linear decode starts there too
+    closed = (kinds & np.uint16(PacketKind.CLOSED)) != 0
+    last = np.maximum.accumulate(np.where(is_rap, numbers, 0))
+    previous_of = np.zeros(count, np.int64)
+    raps = np.flatnonzero(is_rap)
+    previous_of[raps[1:]] = raps[:-1]
+    leading = (ranks < ranks[last]) & ~closed[last] & ((kinds & np.uint16(PacketKind.RADL)) == 0)
+    leading |= (kinds & np.uint16(PacketKind.RASL)) != 0
+    return np.where(leading, previous_of[last], last)
+
+
+def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Strictly rising times, one for each frame in presentation order."""
+    times = raw.pts[frames]
+    if len(times) < 2 and not (times == NO_PTS).any():
+        return times
+    if not (times == NO_PTS).any() and (np.diff(times) > 0).all():
+        return times
+    # Without usable presentation times the decoding times, put in order, are the same clock a little earlier.
+    times = np.sort(raw.dts[frames])
+    if not (times == NO_PTS).any() and (np.diff(times) > 0).all():
+        return times
+    durations = raw.duration[frames]
+    step = int(np.median(durations[durations > 0])) if (durations > 0).any() else 1
+    return np.arange(len(frames), dtype=np.int64) * step

@@ -1,0 +1,155 @@
+"""``VideoIndex``: everything known of one video without decoding it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.errors import InvalidFile
+from framefeed.index.bitstream import PacketKind
+from framefeed.index.table import PacketTable, build_table, presentation_order
+from framefeed.media import Fingerprint, Media, open_media
+from framefeed.types import StreamInfo, VideoStreamMetadata
+
+__all__ = ["VideoIndex"]
+
+
+@dataclass(frozen=True, eq=False)
+class VideoIndex:
+    """The packets and stream facts of one video.
+
+    Attributes:
+        path: The file, or a description such as ``<bytes>``.
+        fingerprint: Size and modification time of the file when it was indexed.
+        stream: Facts about the video stream.
+        packets: The packet table.
+        byte_ranges: Whether packets lie in the file in one piece at ``packets.pos``, so that no demuxer is needed.
+    """
+
+    path: str
+    fingerprint: Fingerprint
+    stream: StreamInfo
+    packets: PacketTable
+    byte_ranges: bool
+
+    @classmethod
+    def scan(cls, source: Any, *, stream_index: int | None = None) -> VideoIndex:
+        """Reads the index of a video.
+
+        Of MP4 and MOV files no more of the media data is read than the few bytes that a packet's flags need; other
+        containers are read from start to end. Nothing is decoded, except where a stream has no usable time stamps.
+
+        Args:
+            source: Path, bytes, uint8 tensor or file-like object.
+            stream_index: Place of the stream among all streams of the file; None takes the best video stream.
+
+        Raises:
+            SourceError: The file cannot be read.
+            InvalidFile: It is no video, or damaged beyond use.
+        """
+        return cls.scan_media(open_media(source), stream_index=stream_index)
+
+    @classmethod
+    def scan_media(cls, media: Media, *, stream_index: int | None = None) -> VideoIndex:
+        """``scan`` for a ``Media``."""
+        # PyAV is loaded here and not with the module: an index can be used without it.
+        from framefeed.index.order import needs_decoding, order_by_decoding
+        from framefeed.index.scan import scan
+
+        fingerprint = media.fingerprint
+        found = scan(media, stream_index)
+        frames = presentation_order(found.raw, found.kinds)
+        if frames is None or needs_decoding(found, frames):
+            frames = order_by_decoding(media, found)
+        if not len(frames):
+            raise InvalidFile(media.name, "shows no frame: damaged, or its only packets are hidden")
+        table = build_table(found.raw, found.kinds, frames)
+        return cls(media.name, fingerprint, found.stream, table, found.byte_ranges)
+
+    def __len__(self) -> int:
+        return self.packets.num_frames
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames that a linear decode shows; the header is not asked."""
+        return self.packets.num_frames
+
+    @property
+    def begin_seconds(self) -> float:
+        """When the first frame starts."""
+        return float(self.packets.frame_pts[0] * self.stream.time_base)
+
+    @property
+    def end_seconds(self) -> float:
+        """When the last frame ends."""
+        return float((self.packets.frame_pts[-1] + self.packets.frame_duration[-1]) * self.stream.time_base)
+
+    @property
+    def duration_seconds(self) -> float:
+        """From the first frame's start to the last one's end."""
+        return self.end_seconds - self.begin_seconds
+
+    @property
+    def average_fps(self) -> float | None:
+        """Frames a second over the whole stream, None for a stream without duration."""
+        return self.num_frames / self.duration_seconds if self.duration_seconds > 0 else None
+
+    def pts_seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
+        """When each of the frames starts to be shown."""
+        base = self.stream.time_base
+        return self.packets.frame_pts[frames] * base.numerator / base.denominator
+
+    def frame_seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How long each of the frames is shown."""
+        base = self.stream.time_base
+        return self.packets.frame_duration[frames] * base.numerator / base.denominator
+
+    def __repr__(self) -> str:
+        s = self.stream
+        return f"VideoIndex({self.path!r}, {s.codec} {s.width}x{s.height}, {self.num_frames} frames)"
+
+    def nonreference_share(self) -> float:
+        """Share of packets that no other packet needs."""
+        return float(self.packets.has(PacketKind.NONREF).mean())
+
+    def metadata(self) -> VideoStreamMetadata:
+        """The stream's metadata under TorchCodec's names."""
+        from framefeed.index import color_names
+
+        s = self.stream
+        height, width = s.display_size
+        base = s.time_base
+        return VideoStreamMetadata(
+            duration_seconds_from_header=None if s.header_duration is None else float(s.header_duration * base),
+            begin_stream_seconds_from_header=None if s.header_start is None else float(s.header_start * base),
+            bit_rate=s.bit_rate,
+            codec=s.codec,
+            stream_index=s.stream_index,
+            duration_seconds=self.duration_seconds,
+            begin_stream_seconds=self.begin_seconds,
+            begin_stream_seconds_from_content=self.begin_seconds,
+            end_stream_seconds_from_content=self.end_seconds,
+            width=width,
+            height=height,
+            num_frames_from_header=s.header_frames,
+            num_frames_from_content=self.num_frames,
+            average_fps_from_header=None if s.average_rate is None else float(s.average_rate),
+            pixel_aspect_ratio=s.sample_aspect_ratio,
+            rotation=_rotation(s),
+            color_primaries=color_names.PRIMARIES.get(s.color_primaries),
+            color_space=color_names.SPACES.get(s.color_space),
+            color_transfer_characteristic=color_names.TRANSFERS.get(s.color_transfer),
+            pixel_format=s.pix_fmt,
+            end_stream_seconds=self.end_seconds,
+            num_frames=self.num_frames,
+            average_fps=self.average_fps,
+        )
+
+
+def _rotation(stream: StreamInfo) -> float | None:
+    """Counter-clockwise degrees in (-180, 180], None for an upright picture, as TorchCodec has it."""
+    turns = stream.orientation.quarter_turns
+    return {0: None, 1: 90.0, 2: 180.0, 3: -90.0}[turns]

@@ -1,0 +1,262 @@
+"""Where a video's bytes are: a file, a bytes object or a file-like object, all behind positional reads.
+
+Positional reads share no file offset, so threads and forked workers may read one file at once. Open files are kept
+in a small pool whatever the number of videos.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from framefeed.errors import FileChanged, SourceError
+
+__all__ = ["BytesMedia", "FileMedia", "Fingerprint", "Media", "PathMedia", "open_media"]
+
+MAX_OPEN_FILES = 64  # an open costs about 10 microseconds on a local disk: a larger pool buys nothing
+
+Fingerprint = tuple[int, int]
+"""Size in bytes and time of the last change in nanoseconds."""
+
+
+class Media(Protocol):
+    """Random access to the bytes of one video."""
+
+    @property
+    def name(self) -> str:
+        """What error messages call it."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What changes when the content changes. Asked anew each time."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes from ``offset``; fewer than ``length`` at the end of the file."""
+
+    def for_demuxer(self) -> str | IO[bytes]:
+        """What ``av.open`` takes."""
+
+
+class _FilePool:
+    """Open file descriptors by path, the least recently used closed first, never one that is in use."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._files: OrderedDict[tuple[str, Fingerprint], list[int]] = OrderedDict()  # [descriptor, users]
+
+    def forget(self) -> None:
+        """After a fork: the child starts with its own descriptors and a lock that nobody holds."""
+        for descriptor, _ in self._files.values():
+            os.close(descriptor)
+        self._reset()
+
+    @contextmanager
+    def descriptor(self, path: str, fingerprint: Fingerprint) -> Iterator[int]:
+        """An open descriptor of the file with that fingerprint."""
+        key = (path, fingerprint)
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None:
+                entry = self._files[key] = [os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0]
+                self._evict()
+            self._files.move_to_end(key)
+            entry[1] += 1
+        try:
+            yield entry[0]
+        finally:
+            with self._lock:
+                entry[1] -= 1
+
+    def _evict(self) -> None:
+        idle = [key for key, entry in self._files.items() if entry[1] == 0]
+        for key in idle[: max(0, len(self._files) - self.limit)]:
+            os.close(self._files.pop(key)[0])
+
+
+_POOL = _FilePool(MAX_OPEN_FILES)
+os.register_at_fork(after_in_child=_POOL.forget)
+
+_REASONS = {
+    errno.ENOENT: "no such file",
+    errno.EACCES: "not readable (permission denied)",
+    errno.EISDIR: "a directory, not a video file",
+    errno.ELOOP: "a symbolic link that leads nowhere",
+}
+
+
+def source_error(path: object, error: OSError) -> SourceError:
+    """A ``SourceError`` that says what the operating system said."""
+    reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    if error.errno == errno.ENOENT and Path(str(path)).is_symlink():
+        reason = "a symbolic link that leads nowhere"
+    return SourceError(path, reason)
+
+
+class PathMedia:
+    """A file on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Size and modification time of the file as it is now."""
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise source_error(self.path, error) from None
+        if not os.path.isfile(self.path):
+            raise SourceError(self.path, "a directory, not a video file" if os.path.isdir(self.path) else "not a file")
+        return status.st_size, status.st_mtime_ns
+
+    def read(self, offset: int, length: int, fingerprint: Fingerprint | None = None) -> bytes:
+        """Positional read; safe from any thread and after a fork."""
+        try:
+            with _POOL.descriptor(self.path, fingerprint or self.fingerprint) as descriptor:
+                parts = []
+                while length > 0:
+                    part = os.pread(descriptor, length, offset)
+                    if not part:
+                        break
+                    parts.append(part)
+                    offset += len(part)
+                    length -= len(part)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+        except SourceError:
+            raise
+        except OSError as error:
+            raise source_error(self.path, error) from None
+
+    def for_demuxer(self) -> str:
+        """The path, marked as a file so that FFmpeg does not take ``a:b.mp4`` for a protocol."""
+        return f"file:{self.path}"
+
+
+class BytesMedia:
+    """A whole video in memory."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = memoryview(data).cast("B")
+
+    @property
+    def name(self) -> str:
+        """``<bytes>``, with the size."""
+        return f"<{len(self.data)} bytes>"
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Size; the content is the caller's to keep."""
+        return len(self.data), 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of the slice."""
+        return bytes(self.data[offset : offset + length])
+
+    def for_demuxer(self) -> IO[bytes]:
+        """A stream over the same memory."""
+        return io.BytesIO(self.data)
+
+
+class FileMedia:
+    """A file-like object with ``read`` and ``seek``; reads are serialised because they share its offset."""
+
+    def __init__(self, file: Any) -> None:
+        missing = [method for method in ("read", "seek") if not callable(getattr(file, method, None))]
+        if missing:
+            raise TypeError(f"a file-like source needs the methods read and seek; {file!r} lacks {', '.join(missing)}")
+        self.file = file
+        self._lock = threading.Lock()
+        with self._lock:
+            self._size = int(file.seek(0, os.SEEK_END))
+
+    @property
+    def name(self) -> str:
+        """The object's name where it has one."""
+        return str(getattr(self.file, "name", None) or f"<{type(self.file).__name__}>")
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Size as it was when the object was handed over."""
+        return self._size, 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Seek and read under a lock."""
+        with self._lock:
+            self.file.seek(offset, os.SEEK_SET)
+            parts = []
+            while length > 0:
+                part = self.file.read(length)
+                if not part:
+                    break
+                parts.append(part)
+                length -= len(part)
+        return b"".join(parts)
+
+    def for_demuxer(self) -> IO[bytes]:
+        """A stream with an offset of its own over the shared object."""
+        return io.BufferedReader(_Window(self), 1 << 16)
+
+
+class _Window(io.RawIOBase):
+    """A raw stream over a Media."""
+
+    def __init__(self, media: Media) -> None:
+        super().__init__()
+        self._media = media
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._media.fingerprint[0]}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._media.read(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def check_unchanged(media: Media, expected: Fingerprint) -> None:
+    """Raises ``FileChanged`` where the content is not the one that was indexed."""
+    found = media.fingerprint
+    if found != expected:
+        what = f"size {expected[0]} -> {found[0]}" if found[0] != expected[0] else "modification time differs"
+        raise FileChanged(media.name, f"changed since it was indexed ({what}); index it again")
+
+
+def open_media(source: Any) -> Media:
+    """A Media for a path, bytes, a uint8 tensor or a file-like object."""
+    if isinstance(source, str | os.PathLike):
+        return PathMedia(source)
+    if isinstance(source, bytes | bytearray | memoryview):
+        return BytesMedia(source)
+    if hasattr(source, "numpy") and hasattr(source, "dtype"):  # torch.Tensor, without importing torch
+        return BytesMedia(memoryview(source.contiguous().numpy()).cast("B"))
+    if hasattr(source, "read"):
+        return FileMedia(source)
+    raise TypeError(
+        f"a video source is a path, bytes, a uint8 tensor or a file-like object, not {type(source).__name__}"
+    )

@@ -1,0 +1,75 @@
+"""Memory for results, used again once nobody holds it.
+
+A fresh batch of pictures is touched for the first time page by page, and on virtual machines that costs more than
+converting the pictures. So a block goes back to a pool when the last tensor that looks at it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BufferPool", "allocate"]
+
+MAX_POOLED_BYTES = 256 << 20
+SMALL = 1 << 16  # the C library's own lists are as good for less than this
+
+
+class BufferPool:
+    """Blocks of bytes that have been given back.
+
+    Args:
+        max_bytes: What the unused blocks may hold together; the longest unused go first.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Drops all unused blocks."""
+        # Reentrant, because a block may come back from the garbage collector in the middle of an allocation.
+        self._lock = threading.RLock()
+        self._free: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
+        self.free_bytes = 0
+
+    def allocate(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        """An uninitialised array of bytes; its memory returns to the pool when it and all its views are gone."""
+        size = int(np.prod(shape))
+        if size < SMALL:
+            return np.empty(shape, np.uint8)
+        block = self._take(size)
+        if block is None:
+            block = np.empty(size, np.uint8)
+        # A memoryview in between: NumPy would otherwise make every view refer to the block itself, not to this one.
+        array = np.frombuffer(memoryview(block.data)[:size], np.uint8).reshape(shape)
+        owner = array.base if isinstance(array.base, np.ndarray) else array
+        weakref.finalize(owner, self._give_back, block).atexit = False
+        return array
+
+    def _take(self, size: int) -> NDArray[np.uint8] | None:
+        with self._lock:
+            for key in reversed(self._free):
+                if size <= self._free[key].nbytes <= size + size // 4:
+                    block = self._free.pop(key)
+                    self.free_bytes -= block.nbytes
+                    return block
+        return None
+
+    def _give_back(self, block: NDArray[np.uint8]) -> None:
+        with self._lock:
+            self._free[id(block)] = block
+            self.free_bytes += block.nbytes
+            while self.free_bytes > self._max_bytes:
+                _, dropped = self._free.popitem(last=False)
+                self.free_bytes -= dropped.nbytes
+
+
+_POOL = BufferPool(MAX_POOLED_BYTES)
+allocate = _POOL.allocate

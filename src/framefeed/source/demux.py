@@ -1,0 +1,168 @@
+"""Packets through a demuxer, for containers that cut them into pieces (MPEG-TS, MPEG-PS)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import av
+import av.error
+import numpy as np
+from av.container import InputContainer
+from numpy.typing import NDArray
+
+from framefeed.errors import DecodeError, InvalidFile
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Media, check_unchanged
+from framefeed.types import NO_PTS
+
+__all__ = ["Demuxed"]
+
+MAX_IDLE = 8  # demuxers kept open between requests, whatever the number of videos; each holds a file and its buffers
+
+# Reading on is cheaper than seeking when the wanted packet is at most this far ahead.
+NEAR = 64
+
+# Formats made of small packets that can be picked up anywhere.
+_SEEK_BY_BYTES = frozenset({"mpeg", "mpegts"})
+
+
+class _Walker:
+    """A demuxer, and the number of the packet that it gives next."""
+
+    def __init__(self, index: VideoIndex, media: Media) -> None:
+        self._index = index
+        self._media = media
+        self._ahead: tuple[int, bytes] | None = None
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._container: InputContainer = av.open(self._media.for_demuxer(), "r", metadata_errors="replace")
+        except av.error.FFmpegError as error:
+            raise InvalidFile(self._media.name, f"cannot be opened any more ({error.strerror or error})") from error
+        self._stream = self._container.streams[self._index.stream.stream_index]
+        self._packets = self._container.demux(self._stream)
+        self._ahead = None
+        self.next = 0
+
+    def close(self) -> None:
+        self._container.close()
+
+    def read(self, number: int) -> bytes:
+        """The data of a packet: reads on where it is near, seeks where it is not, starts over where seeking fails."""
+        data = None
+        if self.next <= number <= self.next + NEAR or self._seek(number):
+            data = self._walk_to(number)
+        if data is None:
+            self.close()
+            self._open()
+            data = self._walk_to(number)
+        if data is None:
+            raise DecodeError(self._index.path, f"packet {number} of the index is not found by demuxing any more")
+        return data
+
+    def _walk_to(self, number: int) -> bytes | None:
+        """Reads up to a packet; None where what comes is not what the index says."""
+        size = self._index.packets.size
+        if self._ahead is not None:
+            found, data = self._ahead
+            self._ahead = None
+            if found == number:
+                return data
+        with contextlib.suppress(av.error.FFmpegError):
+            for packet in self._packets:
+                if packet.size == 0:
+                    continue
+                here = self.next
+                self.next += 1
+                if here >= len(size) or int(size[here]) != packet.size:
+                    return None
+                if here == number:
+                    return bytes(packet)
+        return None
+
+    def _seek(self, number: int) -> bool:
+        """Goes to a packet at or before the group's first one, and makes sure which one it is."""
+        table = self._index.packets
+        start = int(table.start[number])
+        position, pts = int(table.pos[start]), int(table.pts[start])
+        with contextlib.suppress(av.error.FFmpegError):
+            if position >= 0 and self._index.stream.container in _SEEK_BY_BYTES:
+                self._container.seek(position, unsupported_byte_offset=True, any_frame=True)
+            elif pts != NO_PTS:
+                self._container.seek(pts, stream=self._stream)
+            else:
+                return False
+            self._packets = self._container.demux(self._stream)
+            packet = next(packet for packet in self._packets if packet.size)
+            same = (table.pos == (-1 if packet.pos is None else packet.pos)) & (table.size == packet.size)
+            same &= table.pts == (NO_PTS if packet.pts is None else packet.pts)
+            found = np.flatnonzero(same)
+            if len(found) == 1 and found[0] <= number:
+                self._ahead = (int(found[0]), bytes(packet))
+                self.next = int(found[0]) + 1
+                return True
+        return False
+
+
+class _Idle:
+    """Walkers between two uses, the least recently used closed first."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._lock = threading.Lock()
+        self._walkers: OrderedDict[int, tuple[VideoIndex, _Walker]] = OrderedDict()
+
+    def take(self, index: VideoIndex, near: int) -> _Walker | None:
+        with self._lock:
+            for key, (owner, walker) in reversed(self._walkers.items()):
+                if owner is index and walker.next <= near:
+                    del self._walkers[key]
+                    return walker
+            for key, (owner, walker) in self._walkers.items():
+                if owner is index:
+                    del self._walkers[key]
+                    return walker
+        return None
+
+    def put(self, index: VideoIndex, walker: _Walker) -> None:
+        with self._lock:
+            self._walkers[id(walker)] = (index, walker)
+            old = [self._walkers.popitem(last=False)[1][1] for _ in range(len(self._walkers) - MAX_IDLE)]
+        for walker in old:
+            walker.close()
+
+
+_IDLE = _Idle()
+os.register_at_fork(after_in_child=_IDLE.reset)
+
+
+class Demuxed:
+    """Reads packets through a pooled demuxer."""
+
+    def __init__(self, index: VideoIndex, media: Media) -> None:
+        self._index = index
+        self._media = media
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise."""
+        check_unchanged(self._media, self._index.fingerprint)
+        if not len(numbers):
+            return
+        walker = _IDLE.take(self._index, int(numbers[0])) or _Walker(self._index, self._media)
+        try:
+            for number in numbers.tolist():
+                yield number, walker.read(number)
+        except GeneratorExit:  # the job had all it wanted before the last packet
+            _IDLE.put(self._index, walker)
+            raise
+        except BaseException:
+            walker.close()
+            raise
+        _IDLE.put(self._index, walker)

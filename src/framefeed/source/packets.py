@@ -1,0 +1,85 @@
+"""Packets of a video, by byte range where the container stores them in one piece and by demuxer elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.errors import FileChanged
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Media, PathMedia, check_unchanged
+
+__all__ = ["ByteRanges", "PacketSource", "open_source"]
+
+# One read takes in the gap between two packets (audio, skipped packets) when that is smaller than this: a read call
+# costs about as much as copying this many bytes.
+MAX_GAP = 64 << 10
+MAX_READ = 4 << 20  # bounds the memory of one job, whatever the length of a group
+
+
+class PacketSource(Protocol):
+    """Gives the bytes of packets."""
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise.
+
+        Raises:
+            FileChanged: The file is not the one that was indexed.
+        """
+
+
+class ByteRanges:
+    """Reads packets at the positions that the index gives, neighbours together."""
+
+    def __init__(self, index: VideoIndex, media: Media) -> None:
+        self._index = index
+        self._media = media
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise."""
+        check_unchanged(self._media, self._index.fingerprint)
+        table = self._index.packets
+        pos, size = table.pos[numbers], table.size[numbers]
+        end = pos + size
+        # A new read where the next packet lies before this one or far behind it, or the read would get too long.
+        breaks = np.flatnonzero((pos[1:] < end[:-1]) | (pos[1:] - end[:-1] > MAX_GAP)) + 1
+        for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(numbers)], strict=True):
+            for low, high in _split(pos, end, first, last):
+                yield from self._run(numbers, pos, end, low, high)
+
+    def _run(
+        self, numbers: NDArray[np.int64], pos: NDArray[np.int64], end: NDArray[np.int64], low: int, high: int
+    ) -> Iterator[tuple[int, memoryview]]:
+        start, stop = int(pos[low]), int(end[high - 1])
+        media = self._media
+        if isinstance(media, PathMedia):
+            data = media.read(start, stop - start, self._index.fingerprint)
+        else:
+            data = media.read(start, stop - start)
+        if len(data) != stop - start:
+            raise FileChanged(media.name, f"ends at byte {start + len(data)}, shorter than when it was indexed")
+        view = memoryview(data)
+        for place in range(low, high):
+            yield int(numbers[place]), view[int(pos[place]) - start : int(end[place]) - start]
+
+
+def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Cuts a run of neighbouring packets into pieces of at most MAX_READ bytes (or one packet)."""
+    low = first
+    while low < last:
+        limit = int(pos[low]) + MAX_READ
+        high = max(low + 1, min(last, low + int(np.searchsorted(end[low:last], limit, side="right"))))
+        yield low, high
+        low = high
+
+
+def open_source(index: VideoIndex, media: Media) -> PacketSource:
+    """The fastest source that the container allows."""
+    if index.byte_ranges:
+        return ByteRanges(index, media)
+    from framefeed.source.demux import Demuxed
+
+    return Demuxed(index, media)
