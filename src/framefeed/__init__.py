@@ -1,4 +1,4 @@
-"""framefeed feeds training and batch inference with video frames: any frame, exactly, with as little decoding as possible.
+"""Feeds training and batch inference with video frames: any frame, exactly, with as little decoding as possible.
 
 Nothing heavy is imported until it is used: ``import framefeed`` loads neither torch nor PyAV.
 """

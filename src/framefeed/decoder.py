@@ -12,17 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framefeed.decode.default import cpu_engine
 from framefeed.decode.engine import available_cpus
-from framefeed.errors import FrameIndexError, FrameSizeError, FrameTimeError
+from framefeed.errors import FrameIndexError, FrameTimeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
-from framefeed.process.buffers import allocate
-from framefeed.process.rgb import Layout, RgbWriter
 from framefeed.process.transforms import CenterCrop, Resize, compile_transforms
-from framefeed.source import open_source
+from framefeed.reading import FrameReader
 from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
 
 __all__ = ["CenterCrop", "Resize", "VideoDecoder"]
@@ -88,16 +85,20 @@ class VideoDecoder:
             raise ValueError(f"device={str(device)!r} is not supported in this release; use device='cpu'.")
         self._media: Media = open_media(source)
         self.index = _find_index(self._media, index, stream_index)
-        self._source = open_source(self.index, self._media)
-        self._num_threads = num_ffmpeg_threads or _default_threads()
-        self._layout: Layout = "CHW" if dimension_order == "NCHW" else "HWC"
-        height, width = self.index.stream.display_size
-        self._geometry = compile_transforms(transforms, height, width)
-        self._writer = RgbWriter(self.index.stream, self._layout, self._geometry)
-        self._expected = 0
+        self._reader = FrameReader(
+            self.index,
+            self._media,
+            "CHW" if dimension_order == "NCHW" else "HWC",
+            compile_transforms(transforms, *self.index.stream.display_size),
+            num_ffmpeg_threads or _default_threads(),
+        )
         self.metadata: VideoStreamMetadata = self.index.metadata()
         self.stream_index = self.index.stream.stream_index
-        self.last_plan: Plan | None = None
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """What the latest decoding had to do; frames that were read ahead are counted where they were decoded."""
+        return self._reader.last_plan
 
     def __len__(self) -> int:
         return self.index.num_frames
@@ -159,7 +160,8 @@ class VideoDecoder:
         begin, end = self.index.begin_seconds, self.index.end_seconds
         if not start_seconds <= stop_seconds:
             raise ValueError(
-                f"Invalid start seconds: {start_seconds}. It must be less than or equal to stop seconds ({stop_seconds})."
+                f"Invalid start seconds: {start_seconds}. "
+                f"It must be less than or equal to stop seconds ({stop_seconds})."
             )
         if not begin <= start_seconds < end:
             raise ValueError(
@@ -184,7 +186,9 @@ class VideoDecoder:
         """Frames as the decoder gives them: planes in the stream's own pixel format, not turned, not converted."""
         wanted = self._frame_numbers(indices)
         found: dict[int, NativeFrame] = {}
-        plan = self._decode(wanted, lambda row, picture: found.__setitem__(row, NativeFrame.copy_of(picture)))
+        plan = self._reader.read_native(
+            wanted, lambda row, picture: found.__setitem__(row, NativeFrame.copy_of(picture))
+        )
         for source, target in plan.copies:
             found[target] = found[source]
         return [found[row] for row in range(len(wanted))]
@@ -243,58 +247,7 @@ class VideoDecoder:
         )
 
     def _many(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        height, width = self._geometry.output_size(*self.index.stream.display_size)
-        shape = (3, height, width) if self._layout == "CHW" else (height, width, 3)
-        if len(wanted) == 1:
-            return self._single(wanted)
-        out = allocate((len(wanted), *shape))
-
-        def sink(row: int, picture: Any) -> None:
-            found = self._writer.output_size(picture)
-            if found != (height, width):
-                raise FrameSizeError(
-                    self.index.path,
-                    f"frame {int(wanted[row])} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: "
-                    "the size changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
-                )
-            self._writer.write(picture, out[row])
-
-        plan = self._decode(wanted, sink)
-        for source, target in plan.copies:
-            out[target] = out[source]
-        return torch.from_numpy(out)
-
-    def _single(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        """One frame, of whatever size it has."""
-        result: list[NDArray[np.uint8]] = []
-
-        def sink(row: int, picture: Any) -> None:
-            height, width = self._writer.output_size(picture)
-            out = allocate((1, 3, height, width) if self._layout == "CHW" else (1, height, width, 3))
-            self._writer.write(picture, out[0])
-            result.append(out)
-
-        self._decode(wanted, sink)
-        return torch.from_numpy(result[0])
-
-    def _decode(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
-        if not len(wanted):
-            check_unchanged(self._media, self.index.fingerprint)
-        # Reading in order, by steps or in one go: the decoder is left where the next request will want it.
-        in_order = bool(len(wanted) > 1 and (np.diff(wanted) == 1).all())
-        read_on = in_order or (len(wanted) == 1 and int(wanted[0]) == self._expected)
-        plan = cpu_engine().decode(
-            self.index,
-            self._source,
-            wanted,
-            sink,
-            num_threads=self._num_threads,
-            read_on=read_on,
-        )
-        if len(wanted):
-            self._expected = int(wanted[-1]) + 1
-        self.last_plan = plan
-        return plan
+        return torch.from_numpy(self._reader.read(wanted))
 
 
 def _floats(seconds: Any) -> list[float]:

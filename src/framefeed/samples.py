@@ -197,18 +197,18 @@ def painted_frame(number: int, width: int, height: int, *, pix_fmt: str = "yuv42
     if frame.format.is_rgb or len(frame.planes) != 3 or len(parts) != 3:
         return painted_frame(number, width, height, seed=seed).reformat(format=pix_fmt)
     if parts[0].bits == 8:
-        _paint_into(Picture(*(_samples(plane, np.dtype(np.uint8)) for plane in frame.planes)), number, seed)
+        _paint_into(Picture(*(plane_samples(plane, np.dtype(np.uint8)) for plane in frame.planes)), number, seed)
         return frame
     subsampling = (round(width / parts[1].width), round(height / parts[1].height))
     picture = paint(number, width, height, seed=seed, subsampling=subsampling)
     for narrow, plane in zip(picture, frame.planes, strict=True):
         # Low bits that differ from zero: a path that drops them is noticed.
         wide = narrow.astype(np.uint16)
-        _samples(plane, np.dtype(np.uint16))[:] = wide << (parts[0].bits - 8) | wide & 3
+        plane_samples(plane, np.dtype(np.uint16))[:] = wide << (parts[0].bits - 8) | wide & 3
     return frame
 
 
-def _samples(plane: "av.video.plane.VideoPlane", word: np.dtype[Any]) -> npt.NDArray[Any]:
+def plane_samples(plane: "av.video.plane.VideoPlane", word: np.dtype[Any]) -> npt.NDArray[Any]:
     """A view of a frame's plane without the padding of its lines: writing goes into the frame."""
     lines = np.frombuffer(memoryview(plane), word).reshape(plane.height, -1)
     return lines[:, : plane.width]
@@ -264,6 +264,7 @@ def write_clip(
     first_number: int = 0,
     seed: int = 0,
     threads: int = 1,
+    painter: Callable[[int], av.VideoFrame] | None = None,
 ) -> Path:
     """Writes a clip that shows the numbers ``first_number``, ``first_number + 1`` and so on.
 
@@ -291,6 +292,7 @@ def write_clip(
         first_number: Number painted into the first frame.
         seed: Chooses the textures.
         threads: Threads of the encoder; the bytes may depend on it.
+        painter: Paints frame n in another way than `painted_frame` does.
 
     Returns:
         ``path``.
@@ -320,7 +322,8 @@ def write_clip(
             context.colorspace, context.color_primaries, context.color_trc = color.codes
             context.color_range = 2 if color.full_range else 1
         for place in range(frames):
-            frame = painted_frame(first_number + place, width, height, pix_fmt=pix_fmt, seed=seed)
+            number = first_number + place
+            frame = painter(number) if painter else painted_frame(number, width, height, pix_fmt=pix_fmt, seed=seed)
             frame.pts = place if pts is None else pts(place) if callable(pts) else pts[place]
             frame.time_base = context.time_base
             if color is not None:
@@ -330,7 +333,7 @@ def write_clip(
     return path
 
 
-# --- clips for the demo and the benchmark ---------------------------------------------------------------------------
+# --- clips for the demo ---------------------------------------------------------------------------
 
 _DEMO: dict[str, Any] = {"width": 320, "height": 180, "threads": 2}
 
@@ -373,50 +376,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
 def write_samples(folder: Path | str) -> list[Path]:
     """Writes the demo's clips into ``folder``; those already there are left as they are."""
     return [_write_once(Path(folder) / name, spec) for name, spec in SAMPLES.items()]
-
-
-_REFERENCES: dict[str, dict[str, Any]] = {
-    "hevc_900p_gop30": {
-        "codec": "libx265",
-        "frames": 300,
-        "width": 1600,
-        "height": 900,
-        "gop": 30,
-        "bframes": 0,
-        "tag": "hvc1",
-        "options": {"preset": "superfast", "x265-params": "open-gop=0:min-keyint=30:scenecut=0"},
-    },
-    "h264_360p_gop30": {"frames": 600, "width": 640, "height": 360, "gop": 30, "bframes": 3},
-    "h264_720p_gop250": {"frames": 750, "width": 1280, "height": 720, "gop": 250, "bframes": 3},
-    "hevc_720p_x265": {
-        "codec": "libx265",
-        "frames": 500,
-        "width": 1280,
-        "height": 720,
-        "gop": None,
-        "tag": "hvc1",
-        # Groups, B-frames and references as x265's default preset has them; only the search is quicker. B-frames come
-        # at fixed places, so that the second keyframe surely has leading pictures that need the first group.
-        "options": {"preset": "superfast", "x265-params": "bframes=4:b-adapt=0:ref=3:keyint=250:open-gop=1"},
-    },
-    "vp9_360p": {
-        "codec": "libvpx-vp9",
-        "frames": 400,
-        "width": 640,
-        "height": 360,
-        "gop": 128,
-        "options": {"cpu-used": "4", "crf": "33", "b": "0", "row-mt": "0"},
-    },
-}
-REFERENCE_CLIPS: tuple[str, ...] = tuple(_REFERENCES)
-
-
-def write_reference_clip(name: str, folder: Path | str) -> Path:
-    """Writes one of the benchmark's clips into ``folder``, unless it is there already."""
-    if name not in _REFERENCES:
-        raise ValueError(f"no reference clip {name!r}; there are {', '.join(REFERENCE_CLIPS)}")
-    suffix = ".webm" if name.startswith("vp9") else ".mp4"
-    return _write_once(Path(folder) / (name + suffix), _REFERENCES[name])
 
 
 def _write_once(path: Path, spec: Mapping[str, Any]) -> Path:

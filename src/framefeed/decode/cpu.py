@@ -10,9 +10,12 @@ from av.video.codeccontext import VideoCodecContext
 
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.errors import UnsupportedCodec
+from framefeed.ffmpeg_log import quiet
 from framefeed.types import StreamInfo
 
 __all__ = ["CpuFactory"]
+
+quiet()
 
 # By default most FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode,
 # they say so. H.264 marks such pictures as corrupt anyway, and would call a clean start at an open group damaged.

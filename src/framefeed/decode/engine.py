@@ -78,9 +78,12 @@ class Engine:
             self.pool.keep_running(index, unused)
         task = _Task(self, index, source, sink, leases, read_on)
         wide = choose_wide_jobs([job.cost for job in plan.jobs], num_threads)
-        for job in plan.jobs[:wide]:
+        jobs = list(plan.jobs)
+        if read_on and not wide and num_threads > 1:
+            jobs, wide = _widen_last(index, jobs)
+        for job in jobs[:wide]:
             task.run(job, num_threads)
-        self._run_side_by_side(task, plan.jobs[wide:], num_threads)
+        self._run_side_by_side(task, jobs[wide:], num_threads)
         task.finish()
         return plan
 
@@ -112,6 +115,18 @@ class Engine:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.max_threads, thread_name_prefix="framefeed")
             return self._executor.submit(work)  # type: ignore[arg-type]
+
+
+def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJob], int]:
+    """Puts the last group first, to be run wide, where requests like this one will stay in that group for long."""
+    last = max(jobs, key=lambda job: job.start, default=None)
+    if last is None or not len(last.packets):
+        return jobs, 0
+    end = int(last.packets[-1]) + 1
+    rest = index.packets.run_end(end, last.start) - end
+    if rest <= sum(job.cost for job in jobs):
+        return jobs, 0
+    return [last, *(job for job in jobs if job is not last)], 1
 
 
 class _Task:

@@ -38,8 +38,8 @@ class SessionPool:
             for key in found:
                 del self._idle[key]
         by_group: dict[int, Running] = {}
-        for running in found.values():
-            if running.start in by_group:  # two requests at once read the same group: one of them is enough
+        for running in reversed(found.values()):
+            if running.start in by_group:  # the one that was used last is where the reader is
                 self.give_back(running)
             else:
                 by_group[running.start] = running
@@ -62,8 +62,11 @@ class SessionPool:
 
     def give_back(self, running: Running) -> None:
         """Resets a session and keeps it for any stream of its parameters."""
+        if running.new_headers:
+            return  # a reset does not bring back the headers that it was made with
         running.session.reset()
         running.pending.clear()
+        running.spare.clear()
         self._put(None, running)
 
     def _put(self, owner: VideoIndex | None, running: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["Failures", "Sink", "run_job"]
+
+MAX_SPARE = 8  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
 Sink = Callable[[int, Any], None]
 """``sink(row, picture)``: takes a wanted picture, from the thread that decoded it."""
@@ -36,6 +39,7 @@ class _Collector:
         self._rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
         self._sink = sink
         self._pending = running.pending
+        self._spare: dict[int, Any] | None = None
         self.corrupt: set[int] = set()
         self.delivered: set[int] = set()
 
@@ -45,9 +49,24 @@ class _Collector:
             self._pending.discard(number)
             if isinstance(picture, CorruptPicture):
                 self.corrupt.add(number)
-            elif number in self._rows and number not in self.delivered:
-                self.delivered.add(number)
-                self._sink(self._rows[number], picture)
+            elif number in self._rows:
+                if number not in self.delivered:
+                    self.delivered.add(number)
+                    self._sink(self._rows[number], picture)
+            elif self._spare is not None:
+                self._spare[number] = picture
+                while len(self._spare) > MAX_SPARE:
+                    del self._spare[next(iter(self._spare))]
+
+    def take_spare(self, running: Running) -> None:
+        """Hands on wanted pictures that came out earlier."""
+        spare = list(running.spare.items())
+        running.spare.clear()
+        self.take(spare)
+
+    def keep_spare(self, running: Running) -> None:
+        """From now on keeps pictures that nobody asked for yet: they are the next in presentation order."""
+        self._spare = running.spare
 
     @property
     def missing(self) -> set[int]:
@@ -85,6 +104,10 @@ def run_job(
     if job.resume < 0:
         running.start, running.next_packet = job.start, job.start
         running.pending.clear()
+        running.spare.clear()
+    if read_on:
+        collector.keep_spare(running)
+    collector.take_spare(running)
     error = _feed(index, source, job.packets, running, collector)
     if error is None and not collector.done and read_on:
         tail = np.arange(running.next_packet, table.run_end(running.next_packet, job.start))
@@ -112,6 +135,7 @@ def _feed(
     for number, data in source.read(numbers):
         running.next_packet = number + 1
         running.pending.add(number)
+        running.new_headers |= bool(int(flags[number]) & PacketKind.NEW_HEADERS)
         try:
             collector.take(running.session.feed(number, data, bool(int(flags[number]) & KEY)))
         except PacketError as error:
@@ -125,10 +149,8 @@ def _feed(
 
 
 def _drain(running: Running, collector: _Collector) -> None:
-    try:
+    with contextlib.suppress(PacketError):  # what has not come out is reported as missing
         collector.take(running.session.drain())
-    except PacketError:
-        pass  # what has not come out is reported as missing
 
 
 def _failures(

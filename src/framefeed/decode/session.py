@@ -65,8 +65,10 @@ class Running:
     start: int = -1
     next_packet: int = -1
     pending: set[int] = field(default_factory=set)
+    spare: dict[int, Any] = field(default_factory=dict)  # pictures that came out before they were asked for
+    new_headers: bool = False  # it was fed headers that replace those of the stream's beginning
 
     @property
     def cursor(self) -> Cursor:
         """Where it stands, for the planner."""
-        return Cursor(self.next_packet, frozenset(self.pending))
+        return Cursor(self.next_packet, frozenset(self.pending) | frozenset(self.spare))

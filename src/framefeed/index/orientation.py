@@ -32,10 +32,7 @@ def from_matrix(matrix: Sequence[int]) -> Orientation:
     if sign == 0:
         return Orientation()
     # Of the two axes the stronger one decides the quarter turn; the determinant's sign decides about mirroring.
-    if abs(a) >= abs(b):
-        x_axis = (1 if a > 0 else -1, 0)
-    else:
-        x_axis = (0, 1 if b > 0 else -1)
+    x_axis = (1 if a > 0 else -1, 0) if abs(a) >= abs(b) else (0, 1 if b > 0 else -1)
     y_axis = (-x_axis[1], x_axis[0]) if sign > 0 else (x_axis[1], -x_axis[0])
     return _TURNS[(*x_axis, *y_axis)]
 
@@ -53,7 +50,4 @@ def mentions_orientation(packet: bytes) -> bool:
 
     A cheap look, not a parse: a false alarm costs one decoded picture.
     """
-    for nal_header in (b"\x06\x2f", b"\x4e\x01\x2f"):
-        if nal_header in packet:
-            return True
-    return False
+    return any(nal_header in packet for nal_header in (b"\x06\x2f", b"\x4e\x01\x2f"))

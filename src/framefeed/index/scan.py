@@ -15,6 +15,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec
+from framefeed.ffmpeg_log import quiet
 from framefeed.index import mp4
 from framefeed.index.bitstream import HEAD, Classifier, PacketKind, make_classifier
 from framefeed.index.orientation import from_frame, from_matrix, mentions_orientation
@@ -31,6 +32,8 @@ CHECKED_PACKETS = 8
 CHUNK = 512  # packets classified at once while demuxing; bounds how much payload is held
 
 Payload = Callable[[int, int, int], bytes]
+
+quiet()
 
 
 class Scan:

@@ -74,16 +74,13 @@ class RgbWriter:
         same_size = size == (picture.height, picture.width)
         fast = same_size and pix_fmt in _FAST and width % 2 == 0 and height % 2 == 0
         packed = layout == "HWC" and fast
-        if same_size:
-            flags = BILINEAR if fast else POINT | ACCURATE
-        else:
-            flags = BILINEAR | ACCURATE
+        exact = POINT | ACCURATE if same_size else BILINEAR | ACCURATE
         scaler = scaler_for(
             (picture.width, picture.height, pix_fmt),
             (width, height, "rgb24" if packed else "gbrp"),
             picture.colorspace if picture.colorspace != UNSPECIFIED else self._matrix,
             pix_fmt.startswith("yuvj") or (picture.color_range or self._range) == FULL_RANGE,
-            flags,
+            BILINEAR if fast else exact,
         )
         planes = picture.planes
         pointers = tuple(plane.buffer_ptr for plane in planes)

@@ -28,24 +28,32 @@ _Strides = ctypes.c_int * 4
 
 
 def _loaded_library(name: str) -> str | None:
-    """The path of a library that this process has loaded."""
-    maps = Path("/proc/self/maps")
-    if maps.exists():
-        for line in maps.read_text().splitlines():
-            path = line.split(maxsplit=5)[-1]
-            if f"/{name}" in path and ".so" in path:
-                return path
+    """The path of the library of that name that PyAV uses: its wheel's own, or the system's of the right version.
+
+    Other packages load other builds of FFmpeg into the same process, so the first one found may not be PyAV's.
+    """
     import av
 
-    for folder in ("../av.libs", ".dylibs"):
-        for candidate in sorted((Path(av.__file__).parent / folder).glob(f"{name}*")):
+    package = Path(av.__file__).parent
+    for folder in (package.parent / "av.libs", package / ".dylibs"):
+        for candidate in sorted(folder.glob(f"{name}[-.]*")):
             return str(candidate)
+    major = av.library_versions[name][0]
+    maps = Path("/proc/self/maps")
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        path = line.split(maxsplit=5)[-1]
+        if f"/{name}.so.{major}" in path:
+            return path
     return None
 
 
 @functools.cache
 def _library() -> Any:
     import av.video.reformatter  # noqa: F401  # loads libswscale and libavutil
+
+    from framefeed.ffmpeg_log import quiet
+
+    quiet()
 
     paths = {name: _loaded_library(name) for name in ("libswscale", "libavutil")}
     missing = [name for name, path in paths.items() if path is None]

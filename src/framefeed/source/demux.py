@@ -15,11 +15,14 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from framefeed.errors import DecodeError, InvalidFile
+from framefeed.ffmpeg_log import quiet
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
 from framefeed.types import NO_PTS
 
 __all__ = ["Demuxed"]
+
+quiet()
 
 MAX_IDLE = 8  # demuxers kept open between requests, whatever the number of videos; each holds a file and its buffers
 

@@ -1,0 +1,57 @@
+# Every target makes the virtual environment it needs; nothing is installed again until pyproject.toml or the
+# constraints change.
+
+PYTHON ?= python3
+VENV := .venv
+BENCH_VENV := .venv-bench
+PIP := -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## make six clips, read frames at random, prove them right
+	@$(VENV)/bin/framefeed demo --folder .demo
+
+test: lint types ## lint, types and all tests
+	@$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.installed-dev ## ruff: rules and format
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.installed-dev ## mypy, strict
+	@$(VENV)/bin/mypy
+
+bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
+	@$(BENCH_VENV)/bin/python -m framefeed.bench
+
+clean: ## remove everything that these targets made
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing framefeed into $(VENV)"
+	@$(VENV)/bin/python $(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing framefeed and its development tools into $(VENV)"
+	@$(VENV)/bin/python $(PIP) -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/.installed
+
+$(BENCH_VENV)/.installed: $(BENCH_VENV)/.made pyproject.toml constraints.txt constraints-bench.txt
+	@echo "installing framefeed and the libraries it is compared with into $(BENCH_VENV)"
+	@$(BENCH_VENV)/bin/python $(PIP) -c constraints-bench.txt -e ".[bench]"
+	@touch $@
+
+%/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "framefeed needs Python 3.10 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $* || { \
+		echo "No virtual environment: Debian and Ubuntu have it in the package python3-venv." >&2; exit 1; }
+	@echo '*' > $*/.gitignore
+	@touch $@

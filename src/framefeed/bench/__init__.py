@@ -1,0 +1,1 @@
+"""Benchmarks: cases, readers, report. Uses the public interface alone."""

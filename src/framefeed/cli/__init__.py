@@ -1,0 +1,74 @@
+"""The ``framefeed`` command: arguments -> public API, nothing else. One file a command.
+
+Commands import what they need when they run: help answers at once, without torch, PyAV, pyarrow or numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import framefeed
+from framefeed.cli import demo, frames, index, info, verify
+from framefeed.errors import FramefeedError
+
+__all__ = ["build_parser", "main"]
+
+UNUSABLE = 2  # the arguments or a file; argparse uses the same number
+INTERRUPTED = 130  # 128 + the number of the signal, as shells report it
+BROKEN_PIPE = 141
+
+# Values of these may begin with a minus sign, which argparse would take for an option.
+_SIGNED = ("--at", "--range", "--time")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="framefeed", description="Video frames, exactly: index files, look into them, read frames, prove it."
+    )
+    parser.add_argument("--version", action="version", version=f"framefeed {framefeed.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for command in (index, info, frames, verify, demo):
+        command.add_parser(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: The arguments without the program's name; None takes the process's.
+
+    Returns:
+        The exit code: 0 all is well, 1 something was found to be wrong, 2 arguments or a file cannot be used.
+    """
+    args = build_parser().parse_args(_join_signed(sys.argv[1:] if argv is None else argv))
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has left, as `head` does. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (FramefeedError, OSError) as error:
+        from framefeed.cli import console
+
+        console.print_error(error)
+        return UNUSABLE
+    return code
+
+
+def _join_signed(argv: Sequence[str]) -> list[str]:
+    """Turns ``--at -1,5`` into ``--at=-1,5``."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1] in _SIGNED and word[:1] == "-" and word[1:2] in tuple("0123456789.:"):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined

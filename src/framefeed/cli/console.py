@@ -1,0 +1,116 @@
+"""What all commands share: tables and JSON on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Report", "make_table", "print_error", "print_json", "print_lines", "print_table", "progress"]
+
+# Where stdout is a file or a pipe there is no width to respect; rich would assume 80 and cut paths into pieces.
+PIPE_WIDTH = 200
+
+KEPT_WHOLE = 20  # characters
+
+Report: TypeAlias = Callable[[int, int], None]
+"""``report(done, total)``."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to ``main``; rich would exit with a code that means something else here."""
+        raise BrokenPipeError
+
+
+def _stdout() -> Console:
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
+    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal, width=width)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
+    """A table; numbers are set to the right. Cells are shown as they are, brackets and all."""
+    table = Table(
+        title=None if title is None else printable(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        # As narrow as can be: the demo's eight columns then fit into 80.
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    lines = [list(row) for row in rows]
+    for place, name in enumerate(columns):
+        cells = [line[place] for line in lines]
+        numeric = bool(cells) and all(isinstance(cell, int | float) for cell in cells)
+        # Short cells are kept in one piece: headers wrap first, then long paths.
+        longest = max((len(printable(cell)) for cell in cells), default=0)
+        width = min(longest, KEPT_WHOLE)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", min_width=width)
+    for line in lines:
+        table.add_row(*(printable(cell) for cell in line))
+    return table
+
+
+def printable(cell: object) -> Text:
+    """A cell's text: floats short, None as a dash, and names that are no valid Unicode with their bytes escaped."""
+    if cell is None:
+        return Text("–")
+    if isinstance(cell, bool):
+        return Text("yes", style="green") if cell else Text("NO", style="bold red")
+    if isinstance(cell, int):
+        return Text(f"{cell:,}")
+    if isinstance(cell, float):
+        return Text(f"{cell:,.1f}" if abs(cell) >= 10 else f"{cell:.3g}")
+    return Text(_clean(str(cell)))
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def print_table(table: Table) -> None:
+    """Prints a table on stdout."""
+    _stdout().print(table)
+
+
+def print_lines(*lines: str) -> None:
+    """Prints lines on stdout, unchanged and unwrapped."""
+    sys.stdout.write("".join(f"{_clean(line)}\n" for line in lines))
+
+
+def print_json(value: Any) -> None:
+    """Prints JSON on stdout. Numbers that JSON does not have (NaN) would be a mistake, and are refused."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_error(error: Exception) -> None:
+    """One line on stderr that names the file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:  # the operating system's, on something of ours
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    sys.stderr.write(f"framefeed: {_clean(' '.join(text.splitlines()))}\n")
+
+
+@contextmanager
+def progress(description: str, *, show: bool = True) -> Iterator[Report]:
+    """A bar on stderr while the block runs, where stderr is a terminal.
+
+    Yields:
+        What to call with the steps done and the steps in all.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    disabled = not (show and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
+        task = bar.add_task(_clean(description), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,246 @@
+"""Builds a catalog: finds out what has changed, scans that, and writes the whole anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from framefeed import errors
+from framefeed.errors import CatalogError, FramefeedError, InvalidFile, SourceError
+from framefeed.index.catalog_file import BadEntry, CatalogFile, ForeignFile, Rows, temporary_name, write_file
+from framefeed.index.catalog_parts import Parts, gather
+from framefeed.index.catalog_paths import VIDEO_SUFFIXES, Wanted, absolute, expand, resolve
+from framefeed.index.catalog_progress import Progress, shows_progress
+from framefeed.index.catalog_rows import common_schema, encode
+from framefeed.index.catalog_scan import TIMEOUT, Failure, Outcome, scan_files
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Fingerprint, PathMedia
+
+__all__ = ["build_file"]
+
+# Finished scans are saved when any of these is reached: what a killed build loses at most.
+SAVE_SECONDS = 5.0
+SAVE_FILES = 2000
+SAVE_PACKETS = 1 << 20  # about 40 MB
+
+Pick = tuple[Rows, int]
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def build_file(
+    paths: Paths,
+    catalog: str | os.PathLike[str],
+    *,
+    on_error: Literal["report", "raise"],
+    num_workers: int | None,
+    progress: bool | None,
+    timeout_seconds: float,
+) -> CatalogFile:
+    """Builds the file; see ``Catalog.build``."""
+    if on_error not in ("report", "raise"):
+        raise ValueError(f"on_error={on_error!r} should be 'report' or 'raise'")
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers={num_workers} should be at least 1, or None for one a CPU")
+    target = absolute(os.fspath(catalog))
+    old = _existing(target)
+    _check_writable(target)
+    wanted, missing = expand(paths, target)
+    known = _Known(target, old, timeout_seconds, strict=on_error == "raise")
+    try:
+        for item in missing:
+            known.fail(absolute(item.path), Failure("SourceError", item.reason), None)
+        todo = [item.path for item in wanted if not known.has(item.path)]
+        _scan(known, todo, num_workers or _available_cpus(), shows_progress(progress, len(todo)))
+        missing_paths = [absolute(item.path) for item in missing]
+        written = _write(target, old, known, [*wanted, *(Wanted(path, path) for path in missing_paths)])
+        known.parts.finish()
+        return written
+    except BaseException:
+        known.give_up()
+        raise
+
+
+def _existing(target: str) -> CatalogFile | None:
+    """The catalog that is there already, where it can be used."""
+    path = Path(target)
+    if path.is_dir():
+        raise CatalogError(target, "a folder; give the catalog a file name in it")
+    if path.suffix.lower() in VIDEO_SUFFIXES and path.exists():
+        raise CatalogError(target, "a video file by its name; the catalog would replace it: choose another name")
+    try:
+        found = CatalogFile(target)
+        for batch in found.batches:
+            batch.validate(full=True)
+        return found
+    except ForeignFile:
+        raise CatalogError(target, "another Arrow file; the catalog would replace it: choose another name") from None
+    except ValueError:  # missing, damaged or of another version
+        return None
+
+
+def _check_writable(target: str) -> None:
+    """Better now than after an hour of scanning."""
+    probe = Path(temporary_name(target))
+    try:
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except FileNotFoundError:
+        raise CatalogError(target, "cannot be written: its folder does not exist") from None
+    except OSError as error:
+        raise CatalogError(target, f"cannot be written ({error.strerror})") from error
+
+
+def _available_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Known:
+    """What is known of files: from the catalog that is there, from parts that are left, and from scanning.
+
+    Args:
+        target: Absolute path of the catalog.
+        old: The catalog that is there.
+        timeout_seconds: How long a scan may take.
+        strict: Whether a bad file ends the build.
+    """
+
+    def __init__(self, target: str, old: CatalogFile | None, timeout_seconds: float, *, strict: bool) -> None:
+        self.parts = Parts(target)
+        self._strict = strict
+        self.timeout_seconds = timeout_seconds
+        self._scanner = f"framefeed {version('framefeed')}, av {version('av')}"
+        self._before: dict[tuple[str, int, int], Pick | BadEntry] = {}
+        for source in [*([old] if old is not None else []), *self.parts.found]:
+            self._remember(source, os.path.dirname(target))  # parts have absolute paths anyway
+        self._fingerprints: dict[str, Fingerprint] = {}
+        self._picks: dict[str, Pick] = {}
+        self._bad: dict[str, BadEntry] = {}
+        self._pending: list[VideoIndex] = []
+        self._pending_bad: list[BadEntry] = []
+        self._pending_packets = 0
+        self._saved_at = time.monotonic()
+
+    def _remember(self, source: CatalogFile, folder: str) -> None:
+        for entry in source.bad:
+            if entry.size is not None and entry.mtime_ns is not None and self._is_final(entry):
+                self._before.setdefault((resolve(entry.path, folder), entry.size, entry.mtime_ns), entry)
+        columns = (source.paths(), source.numbers("file_size").tolist(), source.numbers("mtime_ns").tolist())
+        for number, (path, size, mtime_ns) in enumerate(zip(*columns, strict=True)):
+            self._before[resolve(path, folder), size, mtime_ns] = (source, number)
+
+    def _is_final(self, entry: BadEntry) -> bool:
+        """Whether another scan would say the same: not after an update, with more time, or when a disk is back."""
+        if entry.error == TIMEOUT and self.timeout_seconds > entry.timeout_seconds:
+            return False
+        return entry.scanner == self._scanner and entry.error not in ("SourceError", "FileChanged")
+
+    def has(self, path: str) -> bool:
+        """Whether the file as it is now needs no scan."""
+        try:
+            fingerprint = PathMedia(path).fingerprint
+        except SourceError as error:
+            self.fail(path, Failure("SourceError", error.reason), None)
+            return True
+        self._fingerprints[path] = fingerprint
+        found = self._before.get((path, *fingerprint))
+        if isinstance(found, BadEntry):
+            self._note_bad(path, found)
+        elif found is not None:
+            self._picks[path] = found
+        return found is not None
+
+    def add(self, path: str, outcome: Outcome) -> None:
+        """Notes what a scan found."""
+        if isinstance(outcome, Failure):
+            self.fail(path, outcome, self._fingerprints[path])
+        else:
+            self._pending.append(outcome)
+            self._pending_packets += len(outcome.packets)
+
+    def fail(self, path: str, failure: Failure, fingerprint: Fingerprint | None) -> None:
+        """Notes a bad file, or raises its error."""
+        size, mtime_ns = fingerprint or (None, None)
+        seconds = self.timeout_seconds
+        entry = BadEntry(path, failure.reason, failure.error, size, mtime_ns, self._scanner, seconds)
+        self._pending_bad.append(entry)
+        self._note_bad(path, entry)
+
+    def _note_bad(self, path: str, entry: BadEntry) -> None:
+        self._bad[path] = entry
+        if self._strict:
+            kind: type[FramefeedError] = getattr(errors, entry.error, InvalidFile)
+            raise kind(path, entry.reason)
+
+    @property
+    def num_bad(self) -> int:
+        """How many bad files there are so far."""
+        return len(self._bad)
+
+    def save_if_due(self) -> None:
+        """Saves finished scans from time to time."""
+        count = len(self._pending) + len(self._pending_bad)
+        late = time.monotonic() - self._saved_at > SAVE_SECONDS
+        if count and (late or count >= SAVE_FILES or self._pending_packets >= SAVE_PACKETS):
+            self.save()
+
+    def save(self) -> None:
+        """Writes finished scans to a part."""
+        # In the order of the files, as far as it goes: neighbours are copied together later.
+        order = {path: number for number, path in enumerate(self._fingerprints)}
+        self._pending.sort(key=lambda index: order[index.path])
+        self.parts.add(encode(self._pending), self._pending_bad)
+        self._pending, self._pending_bad, self._pending_packets = [], [], 0
+        self._saved_at = time.monotonic()
+
+    def give_up(self) -> None:
+        """Saves what is finished, if that is possible, and leaves it to the next build."""
+        try:
+            if self._pending or any(entry.size is not None for entry in self._pending_bad):
+                self.save()
+        except CatalogError:
+            pass  # the error that ends the build is the one to tell
+        finally:
+            self.parts.leave()
+
+    def results(self) -> tuple[dict[str, Pick], dict[str, BadEntry]]:
+        """Rows and bad files by absolute path."""
+        for source in [*self.parts.own, Rows([encode(self._pending)])]:
+            self._picks.update((path, (source, number)) for number, path in enumerate(source.paths()))
+        return self._picks, self._bad
+
+
+def _scan(known: _Known, todo: Sequence[str], num_workers: int, show: bool) -> None:
+    scans = scan_files(todo, num_workers=num_workers, timeout_seconds=known.timeout_seconds)
+    with closing(scans), Progress(len(todo)) if show else nullcontext() as progress:
+        for found in scans:
+            if found is not None:
+                known.add(*found)
+                if progress is not None:
+                    progress.advance(known.num_bad)
+            known.save_if_due()
+
+
+def _write(target: str, old: CatalogFile | None, known: _Known, wanted: Sequence[Wanted]) -> CatalogFile:
+    found, failed = known.results()
+    rows = [item for item in wanted if item.path in found]
+    picks = [found[item.path] for item in rows]
+    stored = [item.stored for item in rows]
+    bad = [dataclasses.replace(failed[item.path], path=item.stored) for item in wanted if item.path in failed]
+    if old is not None and _is_same(old, picks, stored, bad):
+        return old
+    sources = {id(source): source for source, _ in picks}.values()
+    schema = common_schema(batch.schema for source in sources for batch in source.batches)
+    return write_file(target, gather(picks, stored, schema), schema, bad)
+
+
+def _is_same(old: CatalogFile, picks: Sequence[Pick], stored: Sequence[str], bad: Sequence[BadEntry]) -> bool:
+    unmoved = len(picks) == len(old) and all(
+        source is old and number == place for place, (source, number) in enumerate(picks)
+    )
+    return unmoved and list(stored) == old.paths() and list(bad) == old.bad

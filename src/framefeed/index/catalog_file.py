@@ -1,0 +1,195 @@
+"""The catalog's file: an Arrow table with one row a video.
+
+The layout is that of Arrow's IPC file format, without compression, so that it is used where it lies in a memory map
+and any tool that reads Arrow reads it too. What the columns are is in ``catalog_rows``; the schema's metadata holds
+the version and the report of files that could not be indexed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+from numpy.typing import NDArray
+
+from framefeed.errors import CatalogError
+from framefeed.index.catalog_rows import SCALARS, common_schema
+
+__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "temporary_name", "write_file"]
+
+VERSION = 1
+VERSION_KEY = b"framefeed.catalog.version"
+REPORT_KEY = b"framefeed.catalog.report"
+
+
+@dataclass(frozen=True)
+class BadEntry:
+    """What a catalog notes of a file that could not be indexed.
+
+    Attributes:
+        path: As the catalog spells it.
+        reason: Why, in words.
+        error: Name of the framefeed error.
+        size, mtime_ns: Of the file then; None where it could not be asked.
+        scanner: Which versions looked at it.
+        timeout_seconds: How long the scan might have taken.
+    """
+
+    path: str
+    reason: str
+    error: str
+    size: int | None = None
+    mtime_ns: int | None = None
+    scanner: str = ""
+    timeout_seconds: float = 0.0
+
+
+class ForeignFile(CatalogError):
+    """The file is a table, but no catalog."""
+
+
+class Rows:
+    """Record batches as one sequence of rows."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.batches = list(batches)
+        counts = [batch.num_rows for batch in self.batches]
+        self._starts: list[int] = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The batch that a row is in, and its place there."""
+        batch = bisect_right(self._starts, number) - 1
+        return batch, number - self._starts[batch]
+
+    def row(self, number: int) -> Any:
+        """A batch of that one row, checked so that reading it cannot lead outside the file."""
+        batch, place = self.place(number)
+        row = self.batches[batch].slice(place, 1)
+        row.validate(full=True)
+        return row
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """A column of numbers, over all rows."""
+        column = [*SCALARS].index(name)
+        parts = [batch.column(column).to_numpy(zero_copy_only=False) for batch in self.batches]
+        found: NDArray[Any] = np.concatenate(parts) if parts else np.empty(0, SCALARS[name].to_pandas_dtype())
+        return found
+
+    def paths(self) -> list[str]:
+        """The paths of all rows as they are stored."""
+        found: list[str] = []
+        for batch in self.batches:
+            readable, raw = batch.column(0), batch.column(1)
+            readable.validate(full=True)
+            names = readable.to_pylist()
+            if raw.null_count < len(raw):
+                raw.validate(full=True)
+                names = [n if r is None else os.fsdecode(r) for n, r in zip(names, raw.to_pylist(), strict=True)]
+            found += names
+        return found
+
+
+class CatalogFile(Rows):
+    """A catalog in a memory map.
+
+    Args:
+        path: The file, or what it is about to be renamed to.
+        found_at: Where it is now.
+
+    Raises:
+        CatalogError: It cannot be read, is damaged, no catalog, or of another version.
+    """
+
+    def __init__(self, path: str, found_at: str | None = None) -> None:
+        self.path = path
+        try:
+            with pa.memory_map(found_at or path) as file:
+                # Without threads of Arrow's own, which a forked process would not have.
+                reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+                self.metadata: dict[bytes, bytes] = dict(reader.schema.metadata or {})
+                self._check(reader.schema)
+                batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+                for batch in batches:
+                    batch.validate()  # that no column reaches beyond its buffers; looks at no row
+        except FileNotFoundError:
+            raise CatalogError(path, "no such catalog; make it with framefeed.Catalog.build(paths, catalog)") from None
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise CatalogError(path, f"cannot be read ({error.strerror})") from error
+            reason = "no catalog, or a damaged one; delete it and build it again with framefeed.Catalog.build"
+            raise CatalogError(path, f"{reason} ({str(error).splitlines()[0]})") from error
+        super().__init__(batches)
+
+    def _check(self, schema: Any) -> None:
+        version = self.metadata.get(VERSION_KEY)
+        if version is None:
+            raise ForeignFile(self.path, "an Arrow file but no catalog; make one with framefeed.Catalog.build")
+        if version != str(VERSION).encode():
+            raise CatalogError(
+                self.path,
+                f"a catalog of version {version.decode(errors='replace')}, this framefeed reads version {VERSION}; "
+                "build it again with framefeed.Catalog.build",
+            )
+        if schema.names != common_schema([]).names or not schema.equals(common_schema([schema])):
+            raise CatalogError(self.path, "its columns are not those of a catalog; delete it and build it again")
+
+    @cached_property
+    def bad(self) -> list[BadEntry]:
+        """The files that could not be indexed."""
+        try:
+            return [BadEntry(**entry) for entry in json.loads(self.metadata[REPORT_KEY])]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CatalogError(self.path, "its report is damaged; delete the catalog and build it again") from error
+
+
+def temporary_name(path: str) -> str:
+    """A name beside the file to write it under, which no other writer has and which tells whose it is."""
+    return str(Path(path).with_name(f".{Path(path).name}.{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}.tmp"))
+
+
+def write_file(path: str, batches: Iterable[Any], schema: Any, bad: Sequence[BadEntry]) -> CatalogFile:
+    """Writes a catalog and opens it. It appears when it is complete; who has the old one open keeps it.
+
+    Args:
+        path: The file.
+        batches: Rows, bounded in number and size.
+        schema: Of the batches.
+        bad: The files that could not be indexed.
+
+    Raises:
+        CatalogError: It cannot be written.
+    """
+    report = json.dumps([asdict(entry) for entry in bad]).encode()
+    described = schema.with_metadata({VERSION_KEY: str(VERSION).encode(), REPORT_KEY: report})
+    part = temporary_name(path)
+    try:
+        with Path(part).open("xb") as file:
+            with pa.ipc.new_file(file, described, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the new name on an empty file
+        # Opened before it is renamed: another build may put its own in this place at any time.
+        written = CatalogFile(path, part)
+        Path(part).replace(path)
+        return written
+    except OSError as error:
+        raise CatalogError(path, f"cannot be written ({error.strerror or error})") from error
+    finally:
+        with suppress(OSError):
+            Path(part).unlink()

@@ -1,0 +1,139 @@
+"""Which files a catalog is asked for, and how it spells their paths.
+
+The rule of spelling: a path that was given as an absolute one is stored as it is. A relative one is stored relative
+to the catalog's folder where the file lies below that folder, so that the two can be moved together, and as an
+absolute one otherwise.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+__all__ = ["VIDEO_SUFFIXES", "Missing", "Wanted", "absolute", "candidates", "expand", "path_hash", "resolve"]
+
+_SUFFIXES = """
+.3g2 .3gp .264 .265 .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m1v .m2ts .m2v .m4v .mj2 .mkv .mov .mp4 .mpeg .mpg .mts
+.mxf .nut .obu .ogv .ts .vob .webm .wmv .y4m
+"""
+VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
+"""What a file below a folder has to end with, in any case, to be taken for a video."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file that was asked for.
+
+    Attributes:
+        path: Absolute.
+        stored: As the catalog spells it.
+    """
+
+    path: str
+    stored: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A folder or pattern that leads to no file."""
+
+    path: str
+    reason: str
+
+
+def absolute(path: str) -> str:
+    """An absolute spelling of the path, without ``.`` and ``..``; symbolic links stay in it."""
+    if ".." in path.split(os.sep):
+        # "link/.." is not where the link lies but above where it leads: only the file system knows.
+        head, tail = os.path.split(path)
+        return os.path.realpath(path) if tail in ("", ".", "..") else os.path.join(os.path.realpath(head), tail)
+    return os.path.abspath(path)
+
+
+def path_hash(stored: str) -> int:
+    """64 bits that stand for a path as it is stored."""
+    return int.from_bytes(blake2b(os.fsencode(stored), digest_size=8).digest(), "little")
+
+
+def resolve(stored: str, folder: str) -> str:
+    """The absolute path of a stored one; ``folder`` is the catalog's."""
+    return stored if os.path.isabs(stored) else os.path.join(folder, stored)
+
+
+def candidates(path: str, folder: str) -> Iterator[str]:
+    """The spellings under which a catalog in ``folder`` may hold a file, likeliest first."""
+    found = absolute(path)
+    yield from _spellings(found, folder)
+    if not os.path.isabs(path):
+        yield os.path.normpath(path)  # as the table's column has it, from whatever directory
+    real = os.path.realpath(found)
+    if real != found or os.path.realpath(folder) != folder:
+        yield from _spellings(real, os.path.realpath(folder))
+
+
+def _spellings(path: str, folder: str) -> Iterator[str]:
+    below = _below(path, folder)
+    if below is not None:
+        yield below
+    yield path
+
+
+def _below(path: str, folder: str) -> str | None:
+    prefix = folder.rstrip(os.sep) + os.sep
+    return path[len(prefix) :] if path.startswith(prefix) else None
+
+
+def expand(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], catalog: str
+) -> tuple[list[Wanted], list[Missing]]:
+    """The files that are meant by files, folders and patterns, each once, in the order given.
+
+    Args:
+        paths: Files, folders (all video files below them, sorted) and patterns such as ``"clips/**/*.mp4"``; a single
+            one is fine too.
+        catalog: Absolute path of the catalog, which decides about the spelling and is no video itself.
+    """
+    folder = os.path.dirname(catalog)
+    wanted: dict[str, Wanted] = {}
+    missing: list[Missing] = []
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        name = os.fsdecode(given)
+        files = _files(name)
+        if not files:
+            what = "no video file below this folder" if os.path.isdir(name) else "no file matches this pattern"
+            missing.append(Missing(name, what))
+        for file in files:
+            path = absolute(file)
+            if path == catalog or path in wanted:
+                continue
+            below = None if os.path.isabs(name) else _below(path, folder)
+            wanted[path] = Wanted(path, path if below is None else below)
+    return list(wanted.values()), missing
+
+
+def _files(name: str) -> list[str]:
+    if os.path.isdir(name):
+        return list(_videos_below(name))
+    if glob.has_magic(name) and not os.path.lexists(name):
+        found = sorted(glob.glob(name, recursive=True))
+        return [file for match in found for file in (_videos_below(match) if os.path.isdir(match) else [match])]
+    return [name]
+
+
+def _videos_below(folder: str) -> Iterator[str]:
+    """Video files, sorted; links to folders are followed, but no folder is walked twice."""
+    seen: set[tuple[int, int]] = set()
+    for where, folders, files in os.walk(folder, followlinks=True):
+        status = os.stat(where)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        # Names with a dot in front are other programs' half-written files and notes.
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if os.path.splitext(name)[1].lower() in VIDEO_SUFFIXES and not name.startswith("."):
+                yield os.path.join(where, name)

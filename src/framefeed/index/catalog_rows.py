@@ -1,0 +1,251 @@
+"""One video as one row of an Arrow table, whose packet table is list columns, and back.
+
+Columns are named for what they hold:
+
+- facts of the file and the stream, one value a video; ``*_num`` and ``*_den`` are the two halves of a fraction;
+- the packet table, one list a video: ``pos`` to ``start`` have an entry a packet in decode order, ``frames`` and
+  ``frame_pts`` an entry a frame in presentation order. Null in ``pts`` and ``dts`` is a packet without that time.
+
+Lists hold 32-bit numbers where all values of a batch fit, and 64-bit numbers otherwise, column by column.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framefeed.index.catalog_paths import path_hash
+from framefeed.index.table import PacketTable
+from framefeed.index.video_index import VideoIndex
+from framefeed.types import NO_PTS, Orientation, StreamInfo
+
+__all__ = ["SCALARS", "common_schema", "decode", "encode", "put_together", "row_path"]
+
+_PATHS = {"path": pa.string(), "path_bytes": pa.binary(), "path_hash": pa.uint64()}
+_VALUES = {
+    "file_size": pa.int64(),
+    "mtime_ns": pa.int64(),
+    "container": pa.string(),
+    "codec": pa.string(),
+    "codec_tag": pa.string(),
+    "width": pa.int32(),
+    "height": pa.int32(),
+    "pix_fmt": pa.string(),
+    "num_frames": pa.int64(),
+    "num_packets": pa.int64(),
+    "duration_seconds": pa.float64(),
+    "average_fps": pa.float64(),
+    "time_base_num": pa.int64(),
+    "time_base_den": pa.int64(),
+    "byte_ranges": pa.bool_(),
+    "stream_index": pa.int32(),
+    "quarter_turns": pa.int8(),
+    "mirrored": pa.bool_(),
+    "sample_aspect_ratio_num": pa.int64(),
+    "sample_aspect_ratio_den": pa.int64(),
+    "color_space": pa.int32(),
+    "color_range": pa.int32(),
+    "color_primaries": pa.int32(),
+    "color_transfer": pa.int32(),
+    "reorder_depth": pa.int32(),
+    "bits_per_coded_sample": pa.int32(),
+    "average_rate_num": pa.int64(),
+    "average_rate_den": pa.int64(),
+    "header_frames": pa.int64(),
+    "header_duration": pa.int64(),
+    "header_start": pa.int64(),
+    "bit_rate": pa.int64(),
+    "extradata": pa.binary(),
+}
+_CHECKSUM = {"checksum": pa.uint32()}
+_LISTS = ("pos", "size", "pts", "dts", "duration", "flags", "start", "frames", "frame_pts")
+_PER_FRAME = ("frames", "frame_pts")
+_NULLABLE = ("pts", "dts")
+
+SCALARS = {**_PATHS, **_VALUES, **_CHECKSUM}
+_FIRST_LIST = len(SCALARS)
+
+
+def _values(index: VideoIndex) -> dict[str, Any]:
+    """The columns of ``_VALUES``."""
+    stream = index.stream
+    ratio, rate = stream.sample_aspect_ratio, stream.average_rate
+    special = {
+        "file_size": index.fingerprint[0],
+        "mtime_ns": index.fingerprint[1],
+        "num_frames": index.num_frames,
+        "num_packets": len(index.packets),
+        "duration_seconds": index.duration_seconds,
+        "average_fps": index.average_fps,
+        "time_base_num": stream.time_base.numerator,
+        "time_base_den": stream.time_base.denominator,
+        "byte_ranges": index.byte_ranges,
+        "quarter_turns": stream.orientation.quarter_turns,
+        "mirrored": stream.orientation.mirrored,
+        "sample_aspect_ratio_num": None if ratio is None else ratio.numerator,
+        "sample_aspect_ratio_den": None if ratio is None else ratio.denominator,
+        "average_rate_num": None if rate is None else rate.numerator,
+        "average_rate_den": None if rate is None else rate.denominator,
+    }
+    return {name: special[name] if name in special else getattr(stream, name) for name in _VALUES}
+
+
+def _fraction(row: Mapping[str, Any], name: str) -> Fraction | None:
+    numerator = row[f"{name}_num"]
+    return None if numerator is None else Fraction(numerator, row[f"{name}_den"])
+
+
+def _stream(row: Mapping[str, Any]) -> StreamInfo:
+    return StreamInfo(
+        codec=row["codec"],
+        codec_tag=row["codec_tag"],
+        extradata=row["extradata"],
+        width=row["width"],
+        height=row["height"],
+        pix_fmt=row["pix_fmt"],
+        color_space=row["color_space"],
+        color_range=row["color_range"],
+        color_primaries=row["color_primaries"],
+        color_transfer=row["color_transfer"],
+        sample_aspect_ratio=_fraction(row, "sample_aspect_ratio"),
+        orientation=Orientation(row["quarter_turns"], row["mirrored"]),
+        time_base=Fraction(row["time_base_num"], row["time_base_den"]),
+        stream_index=row["stream_index"],
+        reorder_depth=row["reorder_depth"],
+        average_rate=_fraction(row, "average_rate"),
+        header_frames=row["header_frames"],
+        bit_rate=row["bit_rate"],
+        header_duration=row["header_duration"],
+        header_start=row["header_start"],
+        bits_per_coded_sample=row["bits_per_coded_sample"],
+        container=row["container"],
+    )
+
+
+def _checksum(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> int:
+    """Of everything that decoding relies on, so that a damaged row is noticed and never decoded from."""
+    found = zlib.crc32(repr([values[name] for name in _VALUES]).encode("utf-8", "backslashreplace"))
+    for name in _LISTS:
+        found = zlib.crc32(np.ascontiguousarray(lists[name]).data, found)
+    return found
+
+
+def encode(indexes: Sequence[VideoIndex]) -> Any:
+    """A record batch with a row for each video, under the path that the index has."""
+    if not indexes:
+        schema = common_schema([])
+        return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
+    rows = [_values(index) for index in indexes]
+    tables = [vars(index.packets) for index in indexes]
+    sums = [_checksum(values, table) for values, table in zip(rows, tables, strict=True)]
+    columns = _path_columns([index.path for index in indexes])
+    columns += [pa.array([row[name] for row in rows], kind) for name, kind in _VALUES.items()]
+    columns.append(pa.array(sums, pa.uint32()))
+    columns += [_list_column(name, [table[name] for table in tables]) for name in _LISTS]
+    return pa.record_batch(columns, names=[*SCALARS, *_LISTS])
+
+
+def _path_columns(paths: Sequence[str]) -> list[Any]:
+    readable: list[str] = []
+    raw: list[bytes | None] = []
+    for path in paths:
+        data = os.fsencode(path)
+        try:
+            readable.append(data.decode("utf-8"))
+            raw.append(None)
+        except UnicodeDecodeError:  # names are bytes on Linux: keep them, and show what can be shown
+            readable.append(data.decode("utf-8", "replace"))
+            raw.append(data)
+    hashes = np.fromiter(map(path_hash, paths), np.uint64, len(paths))
+    return [pa.array(readable, pa.string()), pa.array(raw, pa.binary()), pa.array(hashes)]
+
+
+def _list_column(name: str, arrays: Sequence[NDArray[Any]]) -> Any:
+    offsets = np.zeros(len(arrays) + 1, np.int32)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    values = np.concatenate(arrays)
+    mask = None
+    if name in _NULLABLE and (values == NO_PTS).any():
+        mask = values == NO_PTS
+        values = np.where(mask, 0, values)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(_narrowed(values), mask=mask))
+
+
+def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    limits = np.iinfo(np.int32)
+    if values.dtype == np.uint16:
+        return values
+    fits = not len(values) or (limits.min <= values.min() and values.max() <= limits.max)
+    return values.astype(np.int32) if fits else values
+
+
+def row_path(row: Any) -> str:
+    """The stored path of a batch of one row."""
+    raw = row.column(1)[0].as_py()
+    return row.column(0)[0].as_py() if raw is None else os.fsdecode(raw)
+
+
+def decode(row: Any, path: str) -> VideoIndex:
+    """The index of the video in a batch of one row. Arrays are views of the row where their type allows.
+
+    Args:
+        row: A checked batch, see ``Rows.row``.
+        path: Where the file is.
+
+    Raises:
+        ValueError: The row is damaged.
+    """
+    values = {name: row.column(number)[0].as_py() for number, name in enumerate(SCALARS)}
+    lists = {name: _list_values(name, row.column(_FIRST_LIST + number)) for number, name in enumerate(_LISTS)}
+    if _checksum(values, lists) != values["checksum"]:
+        raise ValueError("its checksum does not match")
+    fingerprint = (values["file_size"], values["mtime_ns"])
+    return VideoIndex(path, fingerprint, _stream(values), PacketTable(**lists), values["byte_ranges"])
+
+
+def _list_values(name: str, column: Any) -> NDArray[Any]:
+    values = column[0].values  # not flatten(): that loads all of Arrow's compute functions
+    if name == "flags":
+        flags: NDArray[Any] = values.to_numpy()
+        return flags
+    if values.null_count:
+        values = values.cast(pa.int64()).fill_null(NO_PTS)
+    numbers: NDArray[Any] = values.to_numpy().astype(np.int64, copy=False)
+    return numbers
+
+
+def common_schema(schemas: Iterable[Any]) -> Any:
+    """The narrowest schema that rows of all these fit into."""
+    wide = set()
+    for schema in schemas:
+        wide |= {name for name in _LISTS if schema.field(name).type == pa.list_(pa.int64())}
+    kinds = {name: pa.int64() if name in wide else pa.int32() for name in _LISTS} | {"flags": pa.uint16()}
+    return pa.schema([*SCALARS.items(), *((name, pa.list_(kind)) for name, kind in kinds.items())])
+
+
+def put_together(pieces: Sequence[Any], paths: Sequence[str], schema: Any) -> Any:
+    """One batch of several ones' rows, under other paths.
+
+    Args:
+        pieces: Batches or slices of batches.
+        paths: For each row, the path to store.
+        schema: What ``common_schema`` says.
+    """
+    table = pa.Table.from_batches([_cast(piece, schema) for piece in pieces], schema)
+    for number, (name, column) in enumerate(zip(_PATHS, _path_columns(paths), strict=True)):
+        table = table.set_column(number, pa.field(name, _PATHS[name]), column)
+    return table.combine_chunks().to_batches()[0]
+
+
+def _cast(batch: Any, schema: Any) -> Any:
+    if batch.schema.equals(schema):
+        return batch
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.record_batch(columns, schema=schema)

@@ -1,0 +1,263 @@
+"""Scans many files at once. No file can take the others down with it.
+
+A few files are scanned by threads. Many are scanned by worker processes, each of them fed by a thread: one that
+crashes or takes too long is killed and replaced, and only the file it was at is given up. Workers are plain
+subprocesses: they import neither the caller's main module nor anything it has loaded, so they start safely from a
+script without a main guard, from a process that has threads or uses CUDA, and from a worker of another pool.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing import spawn
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from framefeed.errors import FramefeedError
+from framefeed.index.video_index import VideoIndex
+
+__all__ = ["TIMEOUT", "Failure", "Outcome", "scan_files", "scan_one"]
+
+TIMEOUT = "ScanTimeout"
+"""``Failure.error`` of a scan that took too long."""
+
+THREAD_FILES = 16  # up to here threads are done before a worker process has started (about 0.3 s)
+START_SECONDS = 120  # a worker imports PyAV, which takes its time on a cold network disk
+TICK_SECONDS = 1.0  # how often the caller gets a chance to save what it has while no scan finishes
+
+_COMMAND = """
+import signal, sys, json
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the parent decides
+sys.path[:] = json.loads(sys.argv[1])
+from framefeed.index.catalog_scan import serve
+serve(int(sys.argv[2]))
+"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a file could not be indexed.
+
+    Attributes:
+        error: Name of the framefeed error, or ``TIMEOUT``.
+        reason: In words.
+    """
+
+    error: str
+    reason: str
+
+
+Outcome = VideoIndex | Failure
+
+
+def scan_one(path: str) -> Outcome:
+    """Scans a file; whatever goes wrong is returned and not raised."""
+    try:
+        return VideoIndex.scan(path)
+    except FramefeedError as error:
+        return Failure(type(error).__name__, error.reason)
+    except Exception as error:  # a file must not stop the build, not even one that a parser trips over
+        return Failure("InvalidFile", f"could not be indexed ({type(error).__name__}: {error})")
+
+
+class _Scanner(Protocol):
+    def scan(self, path: str) -> Outcome: ...
+
+    def stop(self) -> None:
+        """From another thread: makes a scan that is under way end soon, where that is possible."""
+
+    def close(self) -> None:
+        """From the scanning thread, at the end."""
+
+
+class _Here:
+    """Scans in the calling thread."""
+
+    def scan(self, path: str) -> Outcome:
+        return scan_one(path)
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Elsewhere:
+    """Scans in a process of its own, which is started when needed and replaced when it dies."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def scan(self, path: str) -> Outcome:
+        status = self._attempt(path)
+        if isinstance(status, int):  # died: of this file, or killed from outside; a second time tells
+            status = self._attempt(path)
+        if isinstance(status, int):
+            return Failure("InvalidFile", f"the scan crashed twice ({_death(status)})")
+        return status
+
+    def _attempt(self, path: str) -> Outcome | int:
+        """The outcome, or the exit status of a worker that died."""
+        connection = self._connect()
+        try:
+            connection.send(path)
+            if not connection.poll(self._timeout_seconds):
+                self._kill()
+                return Failure(TIMEOUT, f"the scan took longer than {self._timeout_seconds:g} s")
+            outcome: Outcome = connection.recv()
+            return outcome
+        except (EOFError, OSError):
+            return self._kill()
+
+    def _connect(self) -> Connection:
+        if self._connection is not None:
+            return self._connection
+        with self._lock:
+            if self._stopped:
+                raise OSError("stopped")
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._connection = Connection(ours.detach())
+                search_path = json.dumps([os.fspath(entry) for entry in sys.path])
+                command = [os.fsdecode(spawn.get_executable() or sys.executable), "-c", _COMMAND, search_path]
+                # What a library prints must not end up between the caller's own output.
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        try:
+            if self._connection.poll(START_SECONDS) and self._connection.recv() == "ready":
+                return self._connection
+        except (EOFError, OSError):
+            pass
+        raise RuntimeError(f"a worker process for indexing could not be started ({_death(self._kill())})")
+
+    def _kill(self) -> int:
+        """Ends the worker; returns the status it ended with."""
+        with self._lock:
+            process, connection = self._process, self._connection
+            self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is None:
+            return 0
+        try:
+            return process.wait(timeout=1)  # one that crashed is already on its way; its own status is the true one
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def close(self) -> None:
+        self._kill()
+
+
+def _death(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def serve(descriptor: int) -> None:
+    """What a worker process does: answers paths with outcomes until the other side is gone."""
+    from framefeed.index import order, scan  # noqa: F401  # what the first file would have to wait for
+
+    connection = Connection(descriptor)
+    paths: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                paths.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(0)  # the parent is gone; a scan that hangs must not outlive it
+
+    connection.send("ready")
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        outcome = scan_one(paths.get())
+        try:
+            connection.send(outcome)
+        except OSError:
+            os._exit(0)
+
+
+def scan_files(
+    paths: Sequence[str], *, num_workers: int, timeout_seconds: float
+) -> Generator[tuple[str, Outcome] | None, None, None]:
+    """Scans files side by side.
+
+    Args:
+        paths: The files.
+        num_workers: How many at once.
+        timeout_seconds: How long a scan may take, where processes scan: a thread cannot be stopped.
+
+    Yields:
+        Each path with its outcome, as they finish, and now and then None when none has finished for a while.
+    """
+    here = len(paths) <= THREAD_FILES
+    scanners: list[_Scanner] = [
+        _Here() if here else _Elsewhere(timeout_seconds) for _ in range(min(num_workers, len(paths)))
+    ]
+    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]] = queue.SimpleQueue()
+    tasks, lock = iter(paths), threading.Lock()
+
+    def work(scanner: _Scanner) -> None:
+        try:
+            while True:
+                with lock:
+                    path = next(tasks, None)
+                if path is None:
+                    return
+                results.put((path, scanner.scan(path)))
+        except BaseException as error:
+            results.put((path or "", error))
+        finally:
+            scanner.close()
+
+    threads = [threading.Thread(target=work, args=(scanner,), daemon=True) for scanner in scanners]
+    for thread in threads:
+        thread.start()
+    try:
+        yield from _collect(results, len(paths))
+    finally:
+        with lock:
+            tasks = iter(())
+        for scanner, thread in zip(scanners, threads, strict=True):
+            scanner.stop()
+            if not here:  # a scan in a thread cannot be stopped, and Ctrl-C does not wait for it
+                thread.join()
+
+
+def _collect(
+    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]], count: int
+) -> Generator[tuple[str, Outcome] | None, None, None]:
+    while count:
+        try:
+            path, outcome = results.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if isinstance(outcome, BaseException):
+            raise outcome
+        count -= 1
+        yield path, outcome

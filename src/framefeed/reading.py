@@ -1,0 +1,168 @@
+"""Requests for frames of one video -> arrays of RGB, with reading ahead where requests come in order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.decode.default import cpu_engine
+from framefeed.errors import DecodeError, FrameSizeError
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Media, check_unchanged
+from framefeed.plan import Plan
+from framefeed.process.buffers import allocate
+from framefeed.process.rgb import Layout, RgbWriter
+from framefeed.process.transforms import Geometry
+from framefeed.source import open_source
+
+__all__ = ["FrameReader"]
+
+# Reading in order, this much is decoded ahead. Independent groups can then be decoded side by side, which uses several
+# cores far better than the threads of one decoder do; two groups of 30 full HD frames fit.
+MAX_AHEAD_BYTES = 256 << 20
+
+Span = tuple[int, int]
+
+
+class FrameReader:
+    """Reads frames of one video as 8-bit RGB arrays. May be used by several threads at once.
+
+    Args:
+        index: The video.
+        media: Its bytes.
+        layout: Order of a frame's dimensions.
+        geometry: Resize and crop.
+        num_threads: How many threads a request may use.
+    """
+
+    def __init__(self, index: VideoIndex, media: Media, layout: Layout, geometry: Geometry, num_threads: int) -> None:
+        self._index = index
+        self._media = media
+        self._source = open_source(index, media)
+        self._writer = RgbWriter(index.stream, layout, geometry)
+        self._num_threads = num_threads
+        height, width = geometry.output_size(*index.stream.display_size)
+        self._layout = layout
+        self._size = (height, width)
+        self._lock = threading.Lock()
+        self._latest: Span = (0, 0)
+        self._ahead = 0
+        self._prepared: dict[Span, NDArray[np.uint8]] = {}
+        self.last_plan: Plan | None = None
+
+    def read(self, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Frames by number, in any order, repeated or not, as one array."""
+        span = _span(wanted)
+        with self._lock:
+            ready = self._prepared.pop(span, None) if span else None
+            follows = span is not None and _follows(self._latest, span)
+            self._latest = span or (0, 0)
+            if ready is None:
+                self._prepared.clear()
+                self._ahead = min(max(1, self._ahead * 2), self._most_ahead(span)) if span and follows else 0
+            ahead = self._ahead
+        if ready is not None or not len(wanted):
+            check_unchanged(self._media, self._index.fingerprint)
+        if ready is not None:
+            return ready
+        if span is None or not ahead:
+            return self._read_now(wanted, read_on=span is not None)
+        return self._read_ahead(span, ahead)
+
+    def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
+        """Decodes frames; ``sink(row, picture)`` gets each different one, unconverted."""
+        if not len(wanted):
+            check_unchanged(self._media, self._index.fingerprint)
+        return self._decode(wanted, sink, read_on=_span(wanted) is not None)
+
+    def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool) -> Plan:
+        plan = cpu_engine().decode(
+            self._index, self._source, wanted, sink, num_threads=self._num_threads, read_on=read_on
+        )
+        self.last_plan = plan
+        return plan
+
+    def _shape(self, size: Span) -> tuple[int, int, int]:
+        return (3, *size) if self._layout == "CHW" else (*size, 3)
+
+    def _read_now(self, wanted: NDArray[np.int64], *, read_on: bool) -> NDArray[np.uint8]:
+        if len(wanted) == 1:
+            return self._read_one(wanted, read_on=read_on)
+        out = allocate((len(wanted), *self._shape(self._size)))
+        plan = self._decode(
+            wanted, lambda row, picture: self._write(picture, out[row], int(wanted[row])), read_on=read_on
+        )
+        for source, target in plan.copies:
+            out[target] = out[source]
+        return out
+
+    def _read_one(self, wanted: NDArray[np.int64], *, read_on: bool) -> NDArray[np.uint8]:
+        """One frame, of whatever size it has."""
+        result: list[NDArray[np.uint8]] = []
+
+        def sink(row: int, picture: Any) -> None:
+            out = allocate((1, *self._shape(self._writer.output_size(picture))))
+            self._writer.write(picture, out[0])
+            result.append(out)
+
+        self._decode(wanted, sink, read_on=read_on)
+        return result[0]
+
+    def _write(self, picture: Any, out: NDArray[np.uint8], frame: int) -> None:
+        found = self._writer.output_size(picture)
+        if found != self._size:
+            height, width = self._size
+            raise FrameSizeError(
+                self._index.path,
+                f"frame {frame} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: the size "
+                "changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
+            )
+        self._writer.write(picture, out)
+
+    # --- reading ahead --------------------------------------------------------------------------------------------
+
+    def _most_ahead(self, span: Span) -> int:
+        """How many requests like this one may be decoded ahead."""
+        if self._num_threads < 2:
+            return 0  # nothing to gain: a single thread decodes the same frames either way
+        length = span[1] - span[0]
+        left = -(-(self._index.num_frames - span[1]) // length)
+        frame_bytes = 3 * self._size[0] * self._size[1]
+        return min(MAX_AHEAD_BYTES // (length * frame_bytes), left)
+
+    def _read_ahead(self, span: Span, ahead: int) -> NDArray[np.uint8]:
+        """Reads the frames of a request and of those that will probably follow."""
+        start, length = span[0], span[1] - span[0]
+        stop = min(self._index.num_frames, span[1] + ahead * length)
+        spans = [(first, min(first + length, stop)) for first in range(start, stop, length)]
+        batches = [allocate((last - first, *self._shape(self._size))) for first, last in spans]
+        wanted = np.arange(start, stop)
+
+        def sink(row: int, picture: Any) -> None:
+            self._write(picture, batches[row // length][row % length], start + row)
+
+        try:
+            self._decode(wanted, sink, read_on=True)
+        except (DecodeError, FrameSizeError):
+            # Something ahead is damaged or of another size: that is for the request that asks for it.
+            with self._lock:
+                self._ahead = 0
+            return self._read_now(np.arange(*span), read_on=True)
+        with self._lock:
+            self._prepared = dict(zip(spans[1:], batches[1:], strict=True))
+        return batches[0]
+
+
+def _span(wanted: NDArray[np.int64]) -> Span | None:
+    """(start, stop) of frames that are wanted in order without a gap, None for others."""
+    if not len(wanted) or int(wanted[-1]) - int(wanted[0]) != len(wanted) - 1 or (np.diff(wanted) != 1).any():
+        return None
+    return int(wanted[0]), int(wanted[-1]) + 1
+
+
+def _follows(before: Span, span: Span) -> bool:
+    """Whether a request goes on where an equally long one ended."""
+    return span[0] == before[1] and before[1] - before[0] >= span[1] - span[0]

@@ -1,0 +1,137 @@
+"""A layer imports only layers above it in the list, and each outside library is known in few places only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import framefeed
+
+ROOT = Path(framefeed.__file__).parent
+
+# "public" stands for the names of `framefeed` itself: whoever uses them can use all that is above.
+LAYERS = (
+    "errors",
+    "types",
+    "media",
+    "index",
+    "plan",
+    "source",
+    "decode",
+    "process",
+    "native",
+    "reading",
+    "decoder",
+    "public",
+    "samples",
+    "verify",
+    "bench",
+    "cli",
+    "__main__",
+)
+
+KNOWS_PYAV = ("index/", "source/", "decode/cpu.py", "process/swscale.py", "samples.py", "verify.py", "bench/")
+LIGHT = ("index/", "plan/", "source/", "decode/")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module.
+
+    Attributes:
+        file: Who imports, relative to the package.
+        module: What is imported, in full.
+        at_top: Whether that happens when ``file`` is loaded.
+    """
+
+    file: str
+    module: str
+    at_top: bool
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _walk(node: ast.AST, at_top: bool) -> Iterator[tuple[ast.AST, bool]]:
+    for child in ast.iter_child_nodes(node):
+        deeper = (
+            at_top and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_type_checking(child)
+        )
+        yield child, at_top
+        yield from _walk(child, deeper)
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0 and node.module is not None, "imports are absolute"
+        if node.module == "framefeed":
+            return [f"framefeed.{alias.name}" for alias in node.names]
+        return [node.module]
+    return []
+
+
+def _imports() -> Iterator[Import]:
+    for path in sorted(ROOT.rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        if file != "__init__.py":  # the door itself
+            for node, at_top in _walk(ast.parse(path.read_text("utf-8")), True):
+                yield from (Import(file, module, at_top) for module in _modules(node))
+
+
+IMPORTS = tuple(_imports())
+
+
+def _layer(name: str) -> str:
+    return "public" if name in framefeed.__all__ or name == "__version__" else name
+
+
+def _layer_of_file(file: str) -> str:
+    return Path(file).parts[0].removesuffix(".py")
+
+
+def _layer_of_module(module: str) -> str:
+    parts = module.split(".")
+    return _layer(parts[1]) if len(parts) > 1 else "public"
+
+
+@pytest.mark.parametrize("layer", sorted({_layer_of_file(found.file) for found in IMPORTS}))
+def test_layer_imports_only_what_is_above_it(layer: str) -> None:
+    assert layer in LAYERS, f"put {layer} where it belongs in LAYERS"
+    wrong = [
+        f"{found.file} imports {found.module}"
+        for found in IMPORTS
+        if _layer_of_file(found.file) == layer and found.module.split(".")[0] == "framefeed"
+        if LAYERS.index(_layer_of_module(found.module)) > LAYERS.index(layer)
+    ]
+    assert wrong == []
+
+
+def test_pyav_is_known_in_few_places() -> None:
+    knows = {found.file for found in IMPORTS if found.module.split(".")[0] == "av"}
+    assert [file for file in sorted(knows) if not file.startswith(KNOWS_PYAV)] == []
+
+
+def test_lower_layers_load_without_torch() -> None:
+    heavy = {found.file for found in IMPORTS if found.module.split(".")[0] == "torch" and found.at_top}
+    assert [file for file in sorted(heavy) if file.startswith(LIGHT)] == []
+
+
+def test_commands_load_without_anything_heavy() -> None:
+    outside = {"av", "numpy", "pyarrow", "rich", "torch"}
+    heavy = [found for found in IMPORTS if found.at_top and found.module.split(".")[0] in outside]
+    assert {found.file for found in heavy if found.file.startswith("cli/")} == {"cli/console.py"}
+    assert {found.module.split(".")[0] for found in heavy if found.file.startswith("cli/")} == {"rich"}
+
+
+def test_the_walk_finds_imports() -> None:
+    assert Import("decode/cpu.py", "av", True) in IMPORTS
+    assert Import("decoder.py", "torch", True) in IMPORTS
+    assert any(found.file == "process/transforms.py" and found.module == "torch" for found in IMPORTS)
+    assert not any(found.file == "types.py" and found.module == "torch" and found.at_top for found in IMPORTS)
