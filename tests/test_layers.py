@@ -16,6 +16,7 @@ ROOT = Path(framefeed.__file__).parent
 # "public" stands for the names of `framefeed` itself: whoever uses them can use all that is above.
 LAYERS = (
     "errors",
+    "ffmpeg_log",
     "types",
     "media",
     "index",
@@ -34,7 +35,16 @@ LAYERS = (
     "__main__",
 )
 
-KNOWS_PYAV = ("index/", "source/", "decode/cpu.py", "process/swscale.py", "samples.py", "verify.py", "bench/")
+KNOWS_PYAV = (
+    "ffmpeg_log.py",
+    "index/",
+    "source/",
+    "decode/cpu.py",
+    "process/swscale.py",
+    "samples.py",
+    "verify.py",
+    "bench/",
+)
 LIGHT = ("index/", "plan/", "source/", "decode/")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -113,9 +113,11 @@ class VideoDecoder:
         """A frame as a tensor of three dimensions, or a slice of frames as one of four."""
         if isinstance(key, slice):
             return self._many(np.arange(*key.indices(len(self)), dtype=np.int64))
-        if isinstance(key, numbers.Integral | int):
-            return self._one(self._frame_number(int(key)))
-        raise TypeError(f"Unsupported key type: {type(key)}. Supported types are int and slice.")
+        try:
+            number = operator.index(key)
+        except TypeError:
+            raise TypeError(f"Unsupported key type: {type(key)}. Supported types are int and slice.") from None
+        return self._one(self._frame_number(number))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """All frames in order."""
@@ -124,7 +126,7 @@ class VideoDecoder:
 
     def get_frame_at(self, index: int) -> Frame:
         """The frame with that number; negative numbers count from the end."""
-        return self._frame(self._frame_number(int(index)))
+        return self._frame(self._frame_number(operator.index(index)))
 
     def get_frames_at(self, indices: torch.Tensor | Sequence[int]) -> FrameBatch:
         """Frames by number, in any order, repeated or not; negative numbers count from the end."""
@@ -202,10 +204,12 @@ class VideoDecoder:
         return number % count
 
     def _frame_numbers(self, indices: Any) -> NDArray[np.int64]:
-        values = indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
-        if any(isinstance(value, float) or not isinstance(value, numbers.Integral) for value in values):
-            raise TypeError(f"frame numbers must be whole numbers, got {values[:8]}")
-        return np.array([self._frame_number(int(value)) for value in values], np.int64)
+        values = indices.tolist() if isinstance(indices, torch.Tensor) else indices
+        try:
+            whole = [operator.index(value) for value in values]
+        except TypeError:
+            raise TypeError(f"frame numbers must be whole numbers, got {indices!r}") from None
+        return np.array([self._frame_number(value) for value in whole], np.int64)
 
     def _begin_times(self) -> NDArray[np.float64]:
         return self.index.pts_seconds(np.arange(len(self)))
@@ -223,7 +227,7 @@ class VideoDecoder:
         if not (fps > 0 and math.isfinite(fps)):
             raise ValueError(f"fps must be positive, got {fps}")
         # The count comes from the length of the range and each time from its number, so that no error adds up.
-        count = max(0, math.ceil(round((stop_seconds - start_seconds) * fps, 6)))
+        count = math.floor((stop_seconds - start_seconds) * fps + 0.5)
         ticks = start_seconds + np.arange(count) / fps
         chosen = np.searchsorted(self._begin_times(), ticks, side="right").astype(np.int64) - 1
         batch = self._batch(np.maximum(chosen, 0))

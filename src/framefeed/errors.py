@@ -12,7 +12,7 @@ written for another library keeps catching what it caught::
     ├── UnsupportedCodec (ValueError)    no decoder for it here
     ├── DecodeError (RuntimeError)       a wanted frame could not be decoded exactly
     ├── FrameIndexError (IndexError)     no such frame
-    ├── FrameTimeError (IndexError)      no frame is played at that time
+    ├── FrameTimeError (IndexError, RuntimeError)  no frame is played at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
     └── MissingBackend (ImportError)     an optional part is not installed
@@ -101,8 +101,8 @@ class FrameIndexError(FramefeedError, IndexError):
     """There is no frame of that number."""
 
 
-class FrameTimeError(FramefeedError, IndexError):
-    """No frame is played at that time."""
+class FrameTimeError(FramefeedError, IndexError, RuntimeError):
+    """No frame is played at that time. TorchCodec raises one or the other, depending on the method."""
 
 
 class FrameSizeError(FramefeedError, ValueError):

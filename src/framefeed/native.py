@@ -56,6 +56,6 @@ def _bits_per_pixel(index: int, pix_fmt: Any) -> int:
     components = [component for component in pix_fmt.components if component.plane == index]
     if not components:  # a palette
         return 32
-    if len(pix_fmt.components) > 1 and len(components) == len(pix_fmt.components) and not pix_fmt.is_planar:
+    if len(components) == len(pix_fmt.components) and not pix_fmt.is_planar:
         return int(pix_fmt.padded_bits_per_pixel)
     return sum(8 if component.bits <= 8 else 16 if component.bits <= 16 else 32 for component in components)

@@ -44,7 +44,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
         title=None if title is None else printable(title),
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        # As narrow as can be: the demo's eight columns then fit into 80.
+        # As narrow as can be, so that the demo's table fits into 80 columns.
         pad_edge=False,
         collapse_padding=True,
     )
@@ -52,10 +52,9 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
     for place, name in enumerate(columns):
         cells = [line[place] for line in lines]
         numeric = bool(cells) and all(isinstance(cell, int | float) for cell in cells)
-        # Short cells are kept in one piece: headers wrap first, then long paths.
-        longest = max((len(printable(cell)) for cell in cells), default=0)
-        width = min(longest, KEPT_WHOLE)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", min_width=width)
+        # Only columns of long cells give way where the terminal is narrow: paths wrap, numbers do not.
+        short = max((len(printable(cell)) for cell in cells), default=0) <= KEPT_WHOLE
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for line in lines:
         table.add_row(*(printable(cell) for cell in line))
     return table

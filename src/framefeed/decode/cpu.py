@@ -17,10 +17,11 @@ __all__ = ["CpuFactory"]
 
 quiet()
 
-# By default most FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode,
-# they say so. H.264 marks such pictures as corrupt anyway, and would call a clean start at an open group damaged.
-_OPTIONS = {"err_detect": "explode"}
-_LENIENT = frozenset({"h264"})
+# By default FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode, they
+# say so at once. The H.264 decoder, though, would call a clean start at an open group damaged: there it is left to mark
+# pictures as corrupt, which is told only when they come out.
+_STRICT = {"err_detect": "explode"}
+_NEEDS_CLOSED_START = frozenset({"h264"})
 
 # Where FFmpeg's first choice for a codec needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
@@ -33,7 +34,7 @@ def _decoder_name(codec: str) -> str:
 class CpuSession:
     """A codec context. Packets are stamped with their own number, which comes back on the picture."""
 
-    def __init__(self, stream: StreamInfo, num_threads: int) -> None:
+    def __init__(self, stream: StreamInfo, num_threads: int, *, strict: bool) -> None:
         try:
             context = av.CodecContext.create(_decoder_name(stream.codec), "r")
         except (av.error.FFmpegError, ValueError) as error:
@@ -52,9 +53,10 @@ class CpuSession:
         context.reorder_depth = stream.reorder_depth
         context.thread_count = num_threads
         context.thread_type = "FRAME" if num_threads > 1 else "NONE"
-        context.options = {} if stream.codec in _LENIENT else dict(_OPTIONS)
+        context.options = dict(_STRICT) if strict else {}
         self._context = context
         self.delayed = num_threads > 1
+        self.strict = strict
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
@@ -89,9 +91,10 @@ class CpuSession:
 class CpuFactory:
     """Makes CPU sessions; streams with the same headers can share one."""
 
-    def key(self, stream: StreamInfo) -> object:
+    def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Everything that a context is made from."""
         return (
+            self._strict(stream, closed_start),
             stream.codec,
             stream.codec_tag,
             stream.extradata,
@@ -102,6 +105,9 @@ class CpuFactory:
             stream.bits_per_coded_sample,
         )
 
-    def create(self, stream: StreamInfo, num_threads: int) -> Session:
+    def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A codec context, opened on its first packet."""
-        return CpuSession(stream, num_threads)
+        return CpuSession(stream, num_threads, strict=self._strict(stream, closed_start))
+
+    def _strict(self, stream: StreamInfo, closed_start: bool) -> bool:
+        return closed_start or stream.codec not in _NEEDS_CLOSED_START

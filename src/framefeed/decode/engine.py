@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -154,40 +155,42 @@ class _Task:
         """Runs a job on a session of its own."""
         running = self._leases.pop(job.start, None)
         if running is None:
-            running = self._pool.take(self._index, num_threads)
+            running = self._pool.take(self._index, job.start, num_threads)
         try:
             alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
-        except Failures as failures:
-            if running.session.delayed or job.resume >= 0:
-                self._run_again(job)  # alone, from the start, one thread: that tells exactly which frames failed
-            else:
-                self._failed |= failures.reasons
+        except Failures:
+            self._diagnose(dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True)))
             return
         if alive:
             self._pool.keep_running(self._index, running)
         else:
             self._pool.give_back(running)
 
-    def _run_again(self, job: DecodeJob) -> None:
-        frames = self._index.packets.frames
-        order = {int(packet): number for number, packet in enumerate(frames.tolist())}
-        plan = plan_frames(self._index.packets, [order[packet] for packet in job.wanted.tolist()])
-        rows = job.slots.tolist()
-        for fresh in plan.jobs:
-            running = self._pool.take(self._index, 1)
+    def _diagnose(self, rows: dict[int, int]) -> None:
+        """Finds out which pictures of a job that failed can be had: from the start, with one thread.
+
+        Pictures that come before the damage in decode order are whole, but a decoder that stumbles may lose those that
+        it still held. They are asked for again without what follows them.
+        """
+        frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
+        while rows:
+            packets, targets = list(rows), list(rows.values())
+            (job,) = plan_frames(self._index.packets, [frame_of[packet] for packet in packets]).jobs
+            running = self._pool.take(self._index, job.start, 1)
+
+            def sink(row: int, picture: Any, targets: list[int] = targets) -> None:
+                self._sink(targets[row], picture)
+
             try:
-                run_job(
-                    self._index,
-                    self._source,
-                    fresh,
-                    running,
-                    lambda row, picture: self._sink(rows[row], picture),
-                    read_on=False,
-                )
+                run_job(self._index, self._source, job, running, sink, read_on=False)
             except Failures as failures:
-                self._failed |= failures.reasons
+                before = {packet for packet in failures.lost if packet < failures.first_damaged}
+                again = before if len(before) < len(rows) else set()
+                self._failed |= {packet: why for packet, why in failures.reasons.items() if packet not in again}
+                rows = {packet: rows[packet] for packet in again}
+            else:
+                self._pool.give_back(running)
                 return
-            self._pool.give_back(running)
 
     def finish(self) -> None:
         """Raises for the earliest frame that failed."""

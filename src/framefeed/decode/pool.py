@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 
 from framefeed.decode.session import Running, SessionFactory
+from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 
 __all__ = ["SessionPool"]
@@ -45,16 +46,17 @@ class SessionPool:
                 by_group[running.start] = running
         return by_group
 
-    def take(self, index: VideoIndex, num_threads: int) -> Running:
-        """A session for a fresh start."""
-        key = self._factory.key(index.stream)
+    def take(self, index: VideoIndex, start: int, num_threads: int) -> Running:
+        """A session for a fresh start at a packet."""
+        closed = bool(int(index.packets.flags[start]) & PacketKind.CLOSED)
+        key = self._factory.key(index.stream, closed_start=closed)
         with self._lock:
             for place, (owner, running) in reversed(self._idle.items()):
                 if owner is None and running.num_threads == num_threads and running.key == key:
                     del self._idle[place]
                     return running
             self.created += 1
-        return Running(self._factory.create(index.stream, num_threads), key, num_threads)
+        return Running(self._factory.create(index.stream, num_threads, closed_start=closed), key, num_threads)
 
     def keep_running(self, index: VideoIndex, running: Running) -> None:
         """Keeps a session where it is in the video."""
@@ -65,8 +67,7 @@ class SessionPool:
         if running.new_headers:
             return  # a reset does not bring back the headers that it was made with
         running.session.reset()
-        running.pending.clear()
-        running.spare.clear()
+        running.restart(-1)
         self._put(None, running)
 
     def _put(self, owner: VideoIndex | None, running: Running) -> None:

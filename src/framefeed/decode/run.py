@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,18 +19,26 @@ from framefeed.types import DecodeJob
 
 __all__ = ["Failures", "Sink", "run_job"]
 
-MAX_SPARE = 8  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
+MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
 Sink = Callable[[int, Any], None]
 """``sink(row, picture)``: takes a wanted picture, from the thread that decoded it."""
 
 
 class Failures(Exception):
-    """Wanted pictures of a job that could not be decoded: packet number -> reason."""
+    """Wanted pictures of a job that could not be decoded.
 
-    def __init__(self, reasons: dict[int, str]) -> None:
+    Attributes:
+        reasons: Packet number -> what is wrong.
+        lost: Those that just did not come out.
+        first_damaged: The first packet that is damaged and that others refer to.
+    """
+
+    def __init__(self, reasons: dict[int, str], lost: set[int], first_damaged: int) -> None:
         super().__init__(f"{len(reasons)} pictures failed")
         self.reasons = reasons
+        self.lost = lost
+        self.first_damaged = first_damaged
 
 
 class _Collector:
@@ -102,9 +111,7 @@ def run_job(
     table = index.packets
     collector = _Collector(job, running, sink)
     if job.resume < 0:
-        running.start, running.next_packet = job.start, job.start
-        running.pending.clear()
-        running.spare.clear()
+        running.restart(job.start)
     if read_on:
         collector.keep_spare(running)
     collector.take_spare(running)
@@ -112,13 +119,14 @@ def run_job(
     if error is None and not collector.done and read_on:
         tail = np.arange(running.next_packet, table.run_end(running.next_packet, job.start))
         error = _feed(index, source, tail, running, collector, until_done=True)
-    alive = error is None and collector.done and not collector.corrupt
-    if not alive:
-        _drain(running, collector)
-    reasons = _failures(index, job, collector, error)
-    if reasons:
-        raise Failures(reasons)
-    return alive
+    # A decoder that is not strict has to be emptied to know whether what the pictures are built on is sound.
+    unsure = bool(running.pending) and not running.session.strict and not read_on
+    if error is not None or not collector.done or collector.corrupt or unsure:
+        running.ended = True
+        with contextlib.suppress(PacketError):  # what has not come out is reported as missing
+            collector.take(running.session.drain())
+    _raise_failures(index, job, collector, error)
+    return bool(running.spare) if running.ended else True
 
 
 def _feed(
@@ -148,29 +156,19 @@ def _feed(
     return None
 
 
-def _drain(running: Running, collector: _Collector) -> None:
-    with contextlib.suppress(PacketError):  # what has not come out is reported as missing
-        collector.take(running.session.drain())
-
-
-def _failures(
-    index: VideoIndex, job: DecodeJob, collector: _Collector, error: tuple[int, str] | None
-) -> dict[int, str]:
-    """Wanted pictures that are missing, damaged, or built on damaged ones."""
-    if error is None and not collector.corrupt and collector.done:
-        return {}
-    reasons = dict.fromkeys(collector.missing, "the decoder gave no picture for it")
+def _raise_failures(index: VideoIndex, job: DecodeJob, collector: _Collector, error: tuple[int, str] | None) -> None:
+    """Raises for wanted pictures that are missing, damaged, or built on damaged ones."""
     flags = index.packets.flags
-    damaged = [n for n in collector.corrupt if not int(flags[n]) & PacketKind.NONREF]
+    damaged = {n: "its data is damaged" for n in collector.corrupt if not int(flags[n]) & PacketKind.NONREF}
     if error is not None:
-        damaged.append(error[0])
-    if damaged:
-        # In decode order everything after a damaged reference may be built on it.
-        first = min(damaged)
-        why = error[1] if error is not None and error[0] == first else "its data is damaged"
-        reasons |= {n: f"packet {first} is damaged ({why})" for n in job.wanted.tolist() if n >= first}
-    reasons |= {n: "its own data is damaged" for n in collector.corrupt if n in set(job.wanted.tolist())}
-    return reasons
+        damaged[error[0]] = error[1]
+    first = min(damaged, default=sys.maxsize)
+    reasons = dict.fromkeys(collector.missing, "the decoder gave no picture for it")
+    # In decode order everything after a damaged reference may be built on it.
+    reasons |= {n: f"packet {first} is damaged ({damaged[first]})" for n in job.wanted.tolist() if n >= first}
+    reasons |= {n: "its own data is damaged" for n in collector.corrupt & set(job.wanted.tolist())}
+    if reasons:
+        raise Failures(reasons, collector.missing, first)
 
 
 def decode_error(index: VideoIndex, reasons: dict[int, str]) -> DecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,6 +32,10 @@ class Session(Protocol):
     def delayed(self) -> bool:
         """Whether an error may belong to an earlier packet than the one just fed."""
 
+    @property
+    def strict(self) -> bool:
+        """Whether damage is told when a packet is fed, and not only when its picture comes out."""
+
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Feeds a packet; returns the pictures that came out, each with its packet's number.
 
@@ -48,11 +53,17 @@ class Session(Protocol):
 class SessionFactory(Protocol):
     """Makes sessions."""
 
-    def key(self, stream: StreamInfo) -> object:
+    def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""
 
-    def create(self, stream: StreamInfo, num_threads: int) -> Session:
-        """A new session."""
+    def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
+        """A new session.
+
+        Args:
+            stream: What it has to decode.
+            num_threads: How many threads it may use.
+            closed_start: Whether it is started only where nothing that follows refers to anything before.
+        """
 
 
 @dataclass
@@ -66,9 +77,18 @@ class Running:
     next_packet: int = -1
     pending: set[int] = field(default_factory=set)
     spare: dict[int, Any] = field(default_factory=dict)  # pictures that came out before they were asked for
+    ended: bool = False  # drained: only the spare pictures are left to have
     new_headers: bool = False  # it was fed headers that replace those of the stream's beginning
 
     @property
     def cursor(self) -> Cursor:
         """Where it stands, for the planner."""
-        return Cursor(self.next_packet, frozenset(self.pending) | frozenset(self.spare))
+        next_packet = sys.maxsize if self.ended else self.next_packet
+        return Cursor(next_packet, frozenset(self.pending) | frozenset(self.spare))
+
+    def restart(self, start: int) -> None:
+        """Forgets where it was; its session has been reset."""
+        self.start = self.next_packet = start
+        self.pending.clear()
+        self.spare.clear()
+        self.ended = False

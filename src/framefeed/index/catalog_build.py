@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from framefeed import errors
 from framefeed.errors import CatalogError, FramefeedError, InvalidFile, SourceError
@@ -191,12 +191,14 @@ class _Known:
 
     def save(self) -> None:
         """Writes finished scans to a part."""
-        # In the order of the files, as far as it goes: neighbours are copied together later.
-        order = {path: number for number, path in enumerate(self._fingerprints)}
-        self._pending.sort(key=lambda index: order[index.path])
-        self.parts.add(encode(self._pending), self._pending_bad)
+        self.parts.add(self._encoded(), self._pending_bad)
         self._pending, self._pending_bad, self._pending_packets = [], [], 0
         self._saved_at = time.monotonic()
+
+    def _encoded(self) -> Any:
+        # In the order of the files, as far as it goes: neighbours are copied together later.
+        order = {path: number for number, path in enumerate(self._fingerprints)}
+        return encode(sorted(self._pending, key=lambda index: order[index.path]))
 
     def give_up(self) -> None:
         """Saves what is finished, if that is possible, and leaves it to the next build."""
@@ -210,7 +212,7 @@ class _Known:
 
     def results(self) -> tuple[dict[str, Pick], dict[str, BadEntry]]:
         """Rows and bad files by absolute path."""
-        for source in [*self.parts.own, Rows([encode(self._pending)])]:
+        for source in [*self.parts.own, Rows([self._encoded()])]:
             self._picks.update((path, (source, number)) for number, path in enumerate(source.paths()))
         return self._picks, self._bad
 

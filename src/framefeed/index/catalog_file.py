@@ -128,7 +128,11 @@ class CatalogFile(Rows):
                     batch.validate()  # that no column reaches beyond its buffers; looks at no row
         except FileNotFoundError:
             raise CatalogError(path, "no such catalog; make it with framefeed.Catalog.build(paths, catalog)") from None
-        except (pa.ArrowException, OSError) as error:
+        except CatalogError:
+            raise
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if os.path.isdir(path):
+                raise CatalogError(path, "a folder, not a catalog") from None
             if isinstance(error, OSError) and error.errno is not None:
                 raise CatalogError(path, f"cannot be read ({error.strerror})") from error
             reason = "no catalog, or a damaged one; delete it and build it again with framefeed.Catalog.build"

@@ -19,7 +19,7 @@ __all__ = ["Parts", "gather"]
 
 # A batch is what is copied at once when rows are put together: bounds the memory that takes, and keeps list offsets
 # far from the 2^31 that Arrow's 32-bit offsets end at.
-MAX_BATCH_ROWS = 1024
+MAX_BATCH_ROWS = 1 << 14
 MAX_BATCH_BYTES = 64 << 20
 
 MAX_SMALL_PARTS = 32  # each holds a file descriptor; more are put together into one
@@ -50,18 +50,18 @@ def gather(picks: Sequence[tuple[Rows, int]], paths: Sequence[str], schema: Any)
 
 
 def _slices(picks: Sequence[tuple[Rows, int]]) -> Iterator[Any]:
-    start, length = (-1, -1), 0
+    start = length = 0
     batch: Any = None
     for source, number in picks:
         part, place = source.place(number)
-        if batch is source.batches[part] and place == start[1] + length:
+        if batch is source.batches[part] and place == start + length and length < MAX_BATCH_ROWS:
             length += 1
             continue
         if length:
-            yield batch.slice(start[1], length)
-        batch, start, length = source.batches[part], (part, place), 1
+            yield batch.slice(start, length)
+        batch, start, length = source.batches[part], place, 1
     if length:
-        yield batch.slice(start[1], length)
+        yield batch.slice(start, length)
 
 
 class Parts:

@@ -118,8 +118,10 @@ def _files(name: str) -> list[str]:
     if os.path.isdir(name):
         return list(_videos_below(name))
     if glob.has_magic(name) and not os.path.lexists(name):
-        found = sorted(glob.glob(name, recursive=True))
-        return [file for match in found for file in (_videos_below(match) if os.path.isdir(match) else [match])]
+        # "**" goes round and round through a link to a folder above: each file once, by its shortest name.
+        found = {os.path.realpath(match): match for match in sorted(glob.glob(name, recursive=True), key=len)[::-1]}
+        matches = sorted(found.values())
+        return [file for match in matches for file in (_videos_below(match) if os.path.isdir(match) else [match])]
     return [name]
 
 

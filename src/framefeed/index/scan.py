@@ -156,12 +156,9 @@ def _scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> S
     raw = _fragment_packets(track) if track.fragmented else _indexed_packets(stream, track)
     if raw is None or not len(raw) or not _agrees_with_demuxer(container, stream, raw):
         return None
-    inside = raw.pos + raw.size <= size
-    if not inside.all():  # cut in mid-data: what is there can still be used
-        keep = int(np.argmin(inside))
-        if keep == 0:
-            raise InvalidFile(media.name, "its media data is missing: the file is cut off")
-        raw = RawPackets(*(column[:keep] for column in vars(raw).values()))
+    # A file that is cut in mid-data keeps all its frames: the ones that are there can be read, the others raise.
+    if int(raw.pos[0] + raw.size[0]) > size:
+        raise InvalidFile(media.name, "its media data is missing: the file is cut off")
     codec = stream.codec_context.codec.canonical_name
     extradata = bytes(stream.codec_context.extradata or b"")
 

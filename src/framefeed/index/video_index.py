@@ -78,6 +78,15 @@ class VideoIndex:
         return self.packets.num_frames
 
     @property
+    def num_cut_frames(self) -> int:
+        """Frames whose data lies beyond the end of the file: it is cut off, and reading them raises."""
+        if not self.byte_ranges:
+            return 0
+        packets = self.packets
+        ends = packets.pos[packets.frames] + packets.size[packets.frames]
+        return int(np.count_nonzero(ends > self.fingerprint[0]))
+
+    @property
     def begin_seconds(self) -> float:
         """When the first frame starts."""
         return float(self.packets.frame_pts[0] * self.stream.time_base)

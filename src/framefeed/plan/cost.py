@@ -18,12 +18,23 @@ def random_frame_cost(table: PacketTable) -> NDArray[np.int64]:
     fed = np.concatenate([[0], np.cumsum(~droppable)])
     packets = table.frames
     starts = table.start[packets]
-    cost = fed[packets + 1] - fed[starts] + droppable[packets]
-    # Leading pictures of the random-access point lie between it and the frame, and are not fed.
-    leading = np.concatenate([[0], np.cumsum(~droppable & (table.start < _last_start(table)))])
-    own_group = table.start[packets] == _last_start(table)[packets]
-    result: NDArray[np.int64] = cost - np.where(own_group, leading[packets + 1] - leading[starts], 0)
+    cost = fed[_ends(table)] - fed[starts] + droppable[packets]
+    # Leading pictures of the random-access point, which lie between it and the next one, are not fed.
+    last = _last_start(table)
+    leading = np.concatenate([[0], np.cumsum(~droppable & (table.start < last))])
+    points = np.append(np.flatnonzero(table.start == np.arange(len(table))), len(table))
+    next_point = points[np.searchsorted(points, starts, side="right")]
+    result: NDArray[np.int64] = cost - (leading[np.minimum(packets + 1, next_point)] - leading[starts])
     return result
+
+
+def _ends(table: PacketTable) -> NDArray[np.int64]:
+    """For each frame, the packet after its last one: a second field may be a packet of its own."""
+    numbers = np.arange(len(table) + 1)
+    is_first = np.append(~table.has(PacketKind.SECOND_FIELD), True)
+    next_first = np.minimum.accumulate(np.where(is_first, numbers, len(table))[::-1])[::-1]
+    ends: NDArray[np.int64] = next_first[table.frames + 1]
+    return ends
 
 
 def _last_start(table: PacketTable) -> NDArray[np.int64]:

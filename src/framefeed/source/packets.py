@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.errors import FileChanged
+from framefeed.errors import DecodeError, FileChanged
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged
 
@@ -60,10 +60,21 @@ class ByteRanges:
         else:
             data = media.read(start, stop - start)
         if len(data) != stop - start:
-            raise FileChanged(media.name, f"ends at byte {start + len(data)}, shorter than when it was indexed")
+            self._explain_short_read(numbers, end, low, high, start + len(data))
         view = memoryview(data)
         for place in range(low, high):
             yield int(numbers[place]), view[int(pos[place]) - start : int(end[place]) - start]
+
+    def _explain_short_read(
+        self, numbers: NDArray[np.int64], end: NDArray[np.int64], low: int, high: int, file_end: int
+    ) -> NoReturn:
+        if file_end < self._index.fingerprint[0]:
+            raise FileChanged(self._media.name, f"ends at byte {file_end}, shorter than when it was indexed")
+        first = low + int(np.argmax(end[low:high] > file_end))
+        raise DecodeError(
+            self._media.name,
+            f"the file is cut off at byte {file_end}; packet {int(numbers[first])} would end at byte {int(end[first])}",
+        )
 
 
 def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:

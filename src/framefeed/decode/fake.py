@@ -1,0 +1,102 @@
+"""A decoder that needs no codec: it knows who refers to whom and hands out numbers for pictures.
+
+Everything above the decoder can be tested with it anywhere, and a plan that leaves out a packet that was needed is
+noticed: the picture comes out damaged, as it would from a real decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefeed.decode.session import CorruptPicture, PacketError, Session
+from framefeed.types import StreamInfo
+
+__all__ = ["FakeFactory", "FakePicture"]
+
+
+@dataclass(frozen=True)
+class FakePicture:
+    """The picture of a packet."""
+
+    packet: int
+
+
+@dataclass
+class FakeFactory:
+    """Makes fake sessions for one stream.
+
+    Attributes:
+        references: For each packet, the packets that its picture is predicted from.
+        ranks: For each packet, its place in presentation order; None for one that shows nothing.
+        delay: How many pictures a session holds back to put them into order.
+        broken: Packets that no decoder can read.
+        fed: Every packet that any session was fed, in order.
+    """
+
+    references: Sequence[Sequence[int]]
+    ranks: Sequence[int | None]
+    delay: int = 0
+    broken: frozenset[int] = frozenset()
+    fed: list[int] = field(default_factory=list)
+
+    def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
+        """All streams share sessions."""
+        return "fake"
+
+    def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
+        """A new session."""
+        return _FakeSession(self)
+
+
+class _FakeSession:
+    delayed = False
+    strict = True
+
+    def __init__(self, stream: FakeFactory) -> None:
+        self._stream = stream
+        self._intact: dict[int, bool] = {}
+        self._waiting: dict[int, int] = {}
+        self._ended = False
+
+    def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
+        if self._ended:
+            raise PacketError("fed after the end of the stream")
+        stream = self._stream
+        stream.fed.append(number)
+        if number in stream.broken:
+            self._intact[number] = False
+            raise PacketError("broken packet")
+        self._intact[number] = all(self._intact.get(reference, False) for reference in stream.references[number])
+        rank = stream.ranks[number]
+        if rank is not None:
+            self._waiting[rank] = number
+        return self._release(len(self._waiting) - stream.delay)
+
+    def drain(self) -> list[tuple[int, Any]]:
+        self._ended = True
+        return self._release(len(self._waiting))
+
+    def reset(self) -> None:
+        self._intact.clear()
+        self._waiting.clear()
+        self._ended = False
+
+    def _release(self, count: int) -> list[tuple[int, Any]]:
+        out: list[tuple[int, Any]] = []
+        for _ in range(count):
+            number = self._waiting.pop(min(self._waiting))
+            out.append((number, FakePicture(number) if self._intact[number] else CorruptPicture()))
+        return out
+
+
+def fake_bytes(table: Mapping[int, bytes] | None = None) -> Any:
+    """A packet source without bytes, for a fake decoder."""
+
+    class _Source:
+        def read(self, numbers: Any) -> Any:
+            for number in numbers.tolist():
+                yield number, (table or {}).get(number, b"")
+
+    return _Source()
