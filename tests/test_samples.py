@@ -109,15 +109,6 @@ def test_samples_show_their_numbers_and_are_written_once(folder: Path) -> None:
     assert [path.stat().st_mtime_ns for path in samples.write_samples(folder / "samples")] == times
 
 
-def test_reference_clip_that_is_there_is_kept(tmp_path: Path) -> None:
-    there = tmp_path / "h264_360p_gop30.mp4"
-    there.write_bytes(b"kept")
-    assert samples.write_reference_clip("h264_360p_gop30", tmp_path) == there
-    assert there.read_bytes() == b"kept"
-    with pytest.raises(ValueError, match="h264_720p_gop250"):
-        samples.write_reference_clip("nothing", tmp_path)
-
-
 # --- the zoo --------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.spawn
 import os
 import shutil
 import sys
@@ -266,8 +267,13 @@ def test_workers_that_cannot_start(
 ) -> None:
     monkeypatch.setattr(catalog_scan, "_COMMAND", "import sys; sys.exit(3)")
     videos = copies(clips.make(SMALL, clip_folder), tmp_path / "videos", MANY)
-    with pytest.raises(RuntimeError, match=r"could not be started \(exit status 3\)"):
+    with pytest.raises(CatalogError, match=r"c.arrow: cannot be built: .* could not be started \(exit status 3\)"):
         Catalog.build(videos, tmp_path / "c.arrow")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
+    monkeypatch.setattr(multiprocessing.spawn, "get_executable", lambda: None)
+    with pytest.raises(CatalogError, match=r"c.arrow: cannot be built: .* \(No such file or directory\)"):
+        Catalog.build(videos, tmp_path / "c.arrow")
+    assert [path.name for path in tmp_path.iterdir()] == ["videos"]
 
 
 def test_progress(

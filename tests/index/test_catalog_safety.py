@@ -71,7 +71,7 @@ def test_an_interrupted_build_goes_on(
 ) -> None:
     target, parts = tmp_path / "c.arrow", tmp_path / "c.arrow.parts"
     with start_build(tmp_path / "videos", target, 0.1) as build:
-        wait_for(lambda: parts.is_dir() and len(list(parts.glob("*.arrow"))) >= 3, build)
+        wait_for(lambda: parts.is_dir() and any(parts.glob("*.arrow")), build)
         workers = children(build.pid)
         assert len(workers) == 2
         build.send_signal(how)

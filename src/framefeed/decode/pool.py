@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections import OrderedDict
@@ -25,7 +26,15 @@ class SessionPool:
         self._factory = factory
         self._max_idle = max_idle
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a forked child: starts afresh, and leaves the parent's sessions as they are for ever.
+
+        Freeing a decoder that has threads waits for them to end, and in the child there are none.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._idle))
+        self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()

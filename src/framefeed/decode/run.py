@@ -166,7 +166,7 @@ def _raise_failures(index: VideoIndex, job: DecodeJob, collector: _Collector, er
     reasons = dict.fromkeys(collector.missing, "the decoder gave no picture for it")
     # In decode order everything after a damaged reference may be built on it.
     reasons |= {n: f"packet {first} is damaged ({damaged[first]})" for n in job.wanted.tolist() if n >= first}
-    reasons |= {n: "its own data is damaged" for n in collector.corrupt & set(job.wanted.tolist())}
+    reasons |= dict.fromkeys(collector.corrupt & set(job.wanted.tolist()), "its own data is damaged")
     if reasons:
         raise Failures(reasons, collector.missing, first)
 

@@ -18,7 +18,7 @@ from framefeed.index.catalog_parts import Parts, gather
 from framefeed.index.catalog_paths import VIDEO_SUFFIXES, Wanted, absolute, expand, resolve
 from framefeed.index.catalog_progress import Progress, shows_progress
 from framefeed.index.catalog_rows import common_schema, encode
-from framefeed.index.catalog_scan import TIMEOUT, Failure, Outcome, scan_files
+from framefeed.index.catalog_scan import TIMEOUT, Failure, Outcome, WorkerError, scan_files
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Fingerprint, PathMedia
 
@@ -61,8 +61,10 @@ def build_file(
         written = _write(target, old, known, [*wanted, *(Wanted(path, path) for path in missing_paths)])
         known.parts.finish()
         return written
-    except BaseException:
+    except BaseException as error:
         known.give_up()
+        if isinstance(error, WorkerError):
+            raise CatalogError(target, f"cannot be built: {error}") from error
         raise
 
 
@@ -75,12 +77,11 @@ def _existing(target: str) -> CatalogFile | None:
         raise CatalogError(target, "a video file by its name; the catalog would replace it: choose another name")
     try:
         found = CatalogFile(target)
-        for batch in found.batches:
-            batch.validate(full=True)
+        found.check()
         return found
     except ForeignFile:
         raise CatalogError(target, "another Arrow file; the catalog would replace it: choose another name") from None
-    except ValueError:  # missing, damaged or of another version
+    except CatalogError:  # missing, damaged or of another version
         return None
 
 

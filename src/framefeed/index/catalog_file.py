@@ -152,6 +152,19 @@ class CatalogFile(Rows):
         if schema.names != common_schema([]).names or not schema.equals(common_schema([schema])):
             raise CatalogError(self.path, "its columns are not those of a catalog; delete it and build it again")
 
+    def check(self) -> None:
+        """Looks at every row, so that all can be copied safely.
+
+        Raises:
+            CatalogError: Something is damaged.
+        """
+        try:
+            for batch in self.batches:
+                batch.validate(full=True)
+        except pa.ArrowException as error:
+            raise CatalogError(self.path, "damaged; delete it and build it again") from error
+        _ = self.bad
+
     @cached_property
     def bad(self) -> list[BadEntry]:
         """The files that could not be indexed."""

@@ -84,8 +84,10 @@ class Parts:
         self.own: list[CatalogFile] = []
         for path in self._seen:
             if path.suffix == ".arrow":
-                with suppress(CatalogError):  # of another version, or gone by now
-                    self.found.append(CatalogFile(str(path)))
+                with suppress(CatalogError):  # damaged, of another version, or gone by now
+                    part = CatalogFile(str(path))
+                    part.check()
+                    self.found.append(part)
         _alive.add(self._session)
 
     def add(self, batch: Any, bad: Sequence[BadEntry]) -> None:

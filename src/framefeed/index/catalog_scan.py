@@ -25,7 +25,7 @@ from typing import Protocol
 from framefeed.errors import FramefeedError
 from framefeed.index.video_index import VideoIndex
 
-__all__ = ["TIMEOUT", "Failure", "Outcome", "scan_files", "scan_one"]
+__all__ = ["TIMEOUT", "Failure", "Outcome", "WorkerError", "scan_files", "scan_one"]
 
 TIMEOUT = "ScanTimeout"
 """``Failure.error`` of a scan that took too long."""
@@ -57,6 +57,10 @@ class Failure:
 
 
 Outcome = VideoIndex | Failure
+
+
+class WorkerError(RuntimeError):
+    """Worker processes do not start here."""
 
 
 def scan_one(path: str) -> Outcome:
@@ -134,19 +138,21 @@ class _Elsewhere:
                 self._connection = Connection(ours.detach())
                 search_path = json.dumps([os.fspath(entry) for entry in sys.path])
                 command = [os.fsdecode(spawn.get_executable() or sys.executable), "-c", _COMMAND, search_path]
-                # What a library prints must not end up between the caller's own output.
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                )
+                try:
+                    self._process = subprocess.Popen(
+                        [*command, str(theirs.fileno())],
+                        pass_fds=[theirs.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,  # what a library prints is not the caller's output
+                    )
+                except OSError as error:
+                    raise WorkerError(f"a worker process could not be started ({error.strerror})") from error
         try:
             if self._connection.poll(START_SECONDS) and self._connection.recv() == "ready":
                 return self._connection
         except (EOFError, OSError):
             pass
-        raise RuntimeError(f"a worker process for indexing could not be started ({_death(self._kill())})")
+        raise WorkerError(f"a worker process could not be started ({_death(self._kill())})")
 
     def _kill(self) -> int:
         """Ends the worker; returns the status it ended with."""

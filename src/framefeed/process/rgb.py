@@ -21,7 +21,7 @@ FULL_RANGE = 2
 # Formats with a hand-written converter in libswscale, several times faster than its general path.
 _FAST = frozenset({"yuv420p", "yuv422p", "yuvj420p", "yuvj422p"})
 
-# That converter works on 16 pixels at a time and writes past the end of lines that are no multiple of it.
+# That converter works on this many pixels at a time.
 _BLOCK = 16
 _ALIGN = 64
 
@@ -69,30 +69,78 @@ class RgbWriter:
         out[...] = upright
 
     def _convert(self, picture: Any, size: tuple[int, int], layout: Layout, out: NDArray[np.uint8]) -> None:
-        height, width = size
-        pix_fmt = picture.format.name
+        source = _Source(picture)
         same_size = size == (picture.height, picture.width)
-        fast = same_size and pix_fmt in _FAST and width % 2 == 0 and height % 2 == 0
+        fast = same_size and picture.format.name in _FAST
+        if same_size:
+            source.make_even(_BLOCK if fast else 2)
+            # The size that is converted: what lies beyond the picture is padding, and cut off again.
+            size = (source.height, source.width)
         packed = layout == "HWC" and fast
         exact = POINT | ACCURATE if same_size else BILINEAR | ACCURATE
         scaler = scaler_for(
-            (picture.width, picture.height, pix_fmt),
-            (width, height, "rgb24" if packed else "gbrp"),
+            (source.width, source.height, picture.format.name),
+            (size[1], size[0], "rgb24" if packed else "gbrp"),
             picture.colorspace if picture.colorspace != UNSPECIFIED else self._matrix,
-            pix_fmt.startswith("yuvj") or (picture.color_range or self._range) == FULL_RANGE,
+            picture.format.name.startswith("yuvj") or (picture.color_range or self._range) == FULL_RANGE,
             BILINEAR if fast else exact,
         )
-        planes = picture.planes
-        pointers = tuple(plane.buffer_ptr for plane in planes)
-        strides = tuple(plane.line_size for plane in planes)
         if packed:
-            _to_packed(scaler, pointers, strides, out)
+            _to_packed(scaler, source, size, out)
         elif layout == "CHW":
-            _to_planar(scaler, pointers, strides, out)
+            _to_planar(scaler, source, size, out)
         else:
-            planar = np.empty((3, height, width), np.uint8)
-            _to_planar(scaler, pointers, strides, planar)
+            planar = np.empty((3, *out.shape[:2]), np.uint8)
+            _to_planar(scaler, source, size, planar)
             out[...] = planar.transpose(1, 2, 0)
+
+
+class _Source:
+    """A picture's planes, as addresses and bytes a line."""
+
+    def __init__(self, picture: Any) -> None:
+        self._picture = picture
+        self.width: int = picture.width
+        self.height: int = picture.height
+        planes = picture.planes
+        self.pointers = tuple(plane.buffer_ptr for plane in planes)
+        self.strides = tuple(plane.line_size for plane in planes)
+        self._copies: list[NDArray[np.uint8]] = []
+
+    def make_even(self, block: int) -> None:
+        """Rounds the size up, to whole blocks of pixels across and to an even number of lines.
+
+        libswscale's fast converter leaves out the last pixels of a line that is no multiple of its block, and at odd
+        sizes chroma samples would be taken from between the right ones. Decoders pad their lines, so mostly there is
+        nothing to do but to tell a larger width; where there is no room, the planes are copied.
+        """
+        if self.width % block == 0 and self.height % 2 == 0:
+            return
+        chroma = self._picture.format.components[1:3]
+        halves = any(part.width < self.width or part.height < self.height for part in chroma)
+        if not halves:
+            return
+        width, height = -(-self.width // block) * block, self.height + self.height % 2
+        shrunk = chroma[0].width < self.width
+        bytes_each = 1 if self._picture.format.components[0].bits <= 8 else 2
+        planar = len(self.strides) == 3
+        needed = [bytes_each * (width if number == 0 or not shrunk else width // 2) for number in range(3)]
+        if not planar:
+            return
+        if height != self.height or any(have < need for have, need in zip(self.strides, needed, strict=True)):
+            self._copy(needed, height)
+        self.width, self.height = width, height
+
+    def _copy(self, widths: list[int], height: int) -> None:
+        for plane, width in zip(self._picture.planes, widths, strict=True):
+            rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
+            lines = height if plane.height == self.height else height // 2
+            copy = np.zeros((lines, -(-width // _ALIGN) * _ALIGN + _ALIGN), np.uint8)
+            across = min(copy.shape[1], rows.shape[1])
+            copy[: plane.height, :across] = rows[:, :across]
+            self._copies.append(copy)
+        self.pointers = tuple(copy.ctypes.data for copy in self._copies)
+        self.strides = tuple(copy.shape[1] for copy in self._copies)
 
 
 def turn(array: NDArray[np.uint8], orientation: Orientation, axes: tuple[int, int]) -> NDArray[np.uint8]:
@@ -102,31 +150,20 @@ def turn(array: NDArray[np.uint8], orientation: Orientation, axes: tuple[int, in
     return np.rot90(array, orientation.quarter_turns, axes)
 
 
-def _to_packed(scaler: Scaler, pointers: tuple[int, ...], strides: tuple[int, ...], out: NDArray[np.uint8]) -> None:
-    height, width = out.shape[:2]
-    if width % _BLOCK == 0:
-        scaler(pointers, strides, (out.ctypes.data,), (width * 3,))
-        return
-    stride = -(-width * 3 // _ALIGN) * _ALIGN + _ALIGN
-    scratch = np.empty((height, stride), np.uint8)
-    scaler(pointers, strides, (scratch.ctypes.data,), (stride,))
-    out[...] = scratch[:, : width * 3].reshape(height, width, 3)
+def _to_packed(scaler: Scaler, source: _Source, size: tuple[int, int], out: NDArray[np.uint8]) -> None:
+    target = out if out.shape[:2] == size else np.empty((*size, 3), np.uint8)
+    scaler(source.pointers, source.strides, (target.ctypes.data,), (size[1] * 3,))
+    if target is not out:
+        out[...] = target[: out.shape[0], : out.shape[1]]
 
 
-def _to_planar(scaler: Scaler, pointers: tuple[int, ...], strides: tuple[int, ...], out: NDArray[np.uint8]) -> None:
+def _to_planar(scaler: Scaler, source: _Source, size: tuple[int, int], out: NDArray[np.uint8]) -> None:
     _, height, width = out.shape
-    if width % _BLOCK == 0:
-        _scale_gbr(scaler, pointers, strides, out.ctypes.data, height, width)
-        return
-    stride = -(-width // _ALIGN) * _ALIGN + _ALIGN
-    scratch = np.empty((3, height, stride), np.uint8)
-    _scale_gbr(scaler, pointers, strides, scratch.ctypes.data, height, stride)
-    out[...] = scratch[:, :, :width]
-
-
-def _scale_gbr(
-    scaler: Scaler, pointers: tuple[int, ...], strides: tuple[int, ...], red: int, height: int, stride: int
-) -> None:
-    """FFmpeg's planes are green, blue, red; ours are red, green, blue."""
-    plane = height * stride
-    scaler(pointers, strides, (red + plane, red + 2 * plane, red), (stride, stride, stride))
+    # Room for whole blocks: the general path, too, writes a little past the end of a line.
+    stride = size[1] if size[1] % _BLOCK == 0 else -(-size[1] // _ALIGN) * _ALIGN + _ALIGN
+    target = out if (height, width) == size and stride == width else np.empty((3, size[0], stride), np.uint8)
+    red, plane = target.ctypes.data, size[0] * stride
+    # FFmpeg's planes are green, blue, red; ours are red, green, blue.
+    scaler(source.pointers, source.strides, (red + plane, red + 2 * plane, red), (stride, stride, stride))
+    if target is not out:
+        out[...] = target[:, :height, :width]

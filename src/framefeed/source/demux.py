@@ -143,7 +143,7 @@ class _Idle:
 
 
 _IDLE = _Idle()
-os.register_at_fork(after_in_child=_IDLE.reset)
+os.register_at_fork(after_in_child=_IDLE.reset)  # the parent goes on using its own
 
 
 class Demuxed:
