@@ -13,7 +13,8 @@ from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
 from framefeed.plan import Plan
-from framefeed.process.buffers import allocate
+from framefeed.plan.schedule import choose_window
+from framefeed.process.buffers import allocate, physical_memory
 from framefeed.process.rgb import Layout, RgbWriter
 from framefeed.process.transforms import Geometry
 from framefeed.source import open_source
@@ -21,8 +22,13 @@ from framefeed.source import open_source
 __all__ = ["FrameReader"]
 
 # Reading in order, this much is decoded ahead. Independent groups can then be decoded side by side, which uses several
-# cores far better than the threads of one decoder do; two groups of 30 full HD frames fit.
-MAX_AHEAD_BYTES = 256 << 20
+# cores far better than the threads of one decoder do. Two groups of 30 full HD frames are 370 MB.
+MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, physical_memory() // 50))
+
+MIN_WINDOW = 48  # frames; starting and ending a round of decoding costs about as much as decoding one or two
+
+# How much further each step of a sequence reads ahead, so that one that ends early has not cost much.
+GROWTH = 4
 
 Span = tuple[int, int]
 
@@ -62,7 +68,7 @@ class FrameReader:
             self._latest = span or (0, 0)
             if ready is None:
                 self._prepared.clear()
-                self._ahead = min(max(1, self._ahead * 2), self._most_ahead(span)) if span and follows else 0
+                self._ahead = min(max(1, self._ahead) * GROWTH, self._most_ahead(span)) if span and follows else 0
             ahead = self._ahead
         if ready is not None or not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
@@ -131,12 +137,27 @@ class FrameReader:
         length = span[1] - span[0]
         left = -(-(self._index.num_frames - span[1]) // length)
         frame_bytes = 3 * self._size[0] * self._size[1]
-        return min(MAX_AHEAD_BYTES // (length * frame_bytes), left)
+        return max(0, min(MAX_AHEAD_BYTES // (length * frame_bytes) - 1, left))
+
+    def _window_end(self, start: int, length: int, limit: int) -> int:
+        """Where to stop reading ahead: after a whole number of requests, near the end of a group."""
+        packets = self._index.packets
+        groups = packets.start[packets.frames[start : limit + 1]]
+        ends = np.flatnonzero(np.diff(groups)) + 1
+        if limit == self._index.num_frames:
+            ends = np.append(ends, limit - start)
+        # Stopping in the middle of a group only where that group fills the whole window: a decoder that is left there
+        # goes on with as many threads as it started with.
+        inside = [-(-MIN_WINDOW // length)] if not len(ends) or ends[0] > 2 * MIN_WINDOW else []
+        steps = [*inside, *(-(-ends // length)).tolist()]
+        stops = sorted({min(step * length, limit - start) for step in steps})
+        stops = [stop for stop in stops if stop >= min(MIN_WINDOW, stops[-1])]
+        return start + choose_window(groups, stops, self._num_threads)
 
     def _read_ahead(self, span: Span, ahead: int) -> NDArray[np.uint8]:
         """Reads the frames of a request and of those that will probably follow."""
         start, length = span[0], span[1] - span[0]
-        stop = min(self._index.num_frames, span[1] + ahead * length)
+        stop = self._window_end(start, length, min(self._index.num_frames, span[1] + ahead * length))
         spans = [(first, min(first + length, stop)) for first in range(start, stop, length)]
         batches = [allocate((last - first, *self._shape(self._size))) for first, last in spans]
         wanted = np.arange(start, stop)

@@ -45,9 +45,44 @@ def from_frame(frame: Any) -> Orientation:
     return from_matrix(struct.unpack("=9i", bytes(data)[:36]))
 
 
-def mentions_orientation(packet: bytes) -> bool:
-    """Whether an H.264 or HEVC packet may carry a display-orientation message (SEI payload type 47).
+def mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
+    """Whether an H.264 or HEVC packet begins with a display-orientation message (SEI payload type 47).
 
-    A cheap look, not a parse: a false alarm costs one decoded picture.
+    Args:
+        packet: The first bytes of the packet, with NAL units behind their lengths as in MP4.
+        codec: ``h264`` or ``hevc``.
+        length_size: Bytes of each length.
     """
-    return any(nal_header in packet for nal_header in (b"\x06\x2f", b"\x4e\x01\x2f"))
+    at = 0
+    while at + length_size + 2 < len(packet):
+        size = int.from_bytes(packet[at : at + length_size], "big")
+        at += length_size
+        header = packet[at]
+        kind = header & 31 if codec == "h264" else header >> 1 & 63
+        if kind in ((1, 5) if codec == "h264" else range(32)):
+            return False  # picture data: messages about it come before
+        if kind == (6 if codec == "h264" else 39) and 47 in _messages(
+            packet[at + (1 if codec == "h264" else 2) : at + size]
+        ):
+            return True
+        at += size
+    return False
+
+
+def _messages(sei: bytes) -> list[int]:
+    """Payload types of an SEI unit (emulation prevention is left in: it does not occur in types and short sizes)."""
+    kinds = []
+    at = 0
+    while at + 2 < len(sei):
+        values = []
+        for _ in range(2):
+            value = 0
+            while at < len(sei) and sei[at] == 255:
+                value += 255
+                at += 1
+            value += sei[at] if at < len(sei) else 0
+            at += 1
+            values.append(value)
+        kinds.append(values[0])
+        at += values[1]
+    return kinds

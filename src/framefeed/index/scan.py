@@ -18,16 +18,17 @@ from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec
 from framefeed.ffmpeg_log import quiet
 from framefeed.index import mp4
 from framefeed.index.bitstream import HEAD, Classifier, PacketKind, make_classifier
+from framefeed.index.bitstream.h264_look import Look, read_look
 from framefeed.index.orientation import from_frame, from_matrix, mentions_orientation
 from framefeed.index.table import RawPackets
-from framefeed.media import Media, PathMedia, source_error
+from framefeed.media import Media, PathMedia, read_rows, source_error
 from framefeed.types import NO_PTS, Orientation, StreamInfo
 
 # A box or header that claims more pixels than this is damage: no decoder here could hold a handful of such pictures.
 MAX_PIXELS = 1 << 28
 
 # Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
-CHECKED_PACKETS = 8
+CHECKED_PACKETS = 4
 
 CHUNK = 512  # packets classified at once while demuxing; bounds how much payload is held
 
@@ -49,15 +50,19 @@ class Scan:
         self.understood = understood  # whether the flags come from the bitstream and not from the container
 
 
+# FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
+_WITHOUT_DECODING = {"skip_frame": "all", "threads": "1"}
+
+
 @contextmanager
-def open_container(media: Media) -> Iterator[InputContainer]:
+def open_container(media: Media, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
     """Opens a container; whatever goes wrong becomes a framefeed error that names the file."""
     if isinstance(media, PathMedia):
         size = media.fingerprint[0]  # raises for what is missing or no file, before FFmpeg words it worse
         if size == 0:
             raise InvalidFile(media.name, "empty file (0 bytes)")
     try:
-        with av.open(media.for_demuxer(), "r", metadata_errors="replace") as container:
+        with av.open(media.for_demuxer(), "r", options=options, metadata_errors="replace") as container:
             yield container
     except av.error.FFmpegError as error:
         raise _av_error(media, error) from error
@@ -78,13 +83,24 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
         media: The video.
         stream_index: Place among all streams of the file; None takes the one FFmpeg calls the best.
     """
+    if _looks_like_mp4(media):
+        with open_container(media, _WITHOUT_DECODING) as container:
+            stream = _choose(container, media, stream_index)
+            found = _scan_mp4(container, stream, media) if _is_mp4(container) else None
+            if found is not None and found.stream.pix_fmt is not None:
+                return found
     with open_container(media) as container:
         stream = _choose(container, media, stream_index)
-        if "mp4" in container.format.name.split(","):
-            found = _scan_mp4(container, stream, media)
-            if found is not None:
-                return found
-        return _scan_by_demuxer(container, stream, media)
+        found = _scan_mp4(container, stream, media) if _is_mp4(container) else None
+        return found or _scan_by_demuxer(container, stream, media)
+
+
+def _looks_like_mp4(media: Media) -> bool:
+    return media.read(4, 4) in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
+
+
+def _is_mp4(container: InputContainer) -> bool:
+    return "mp4" in container.format.name.split(",")
 
 
 def _choose(container: InputContainer, media: Media, stream_index: int | None) -> VideoStream:
@@ -114,17 +130,22 @@ def _stream_info(container: InputContainer, stream: VideoStream, orientation: Or
     context = stream.codec_context
     ratio = stream.sample_aspect_ratio
     assert stream.time_base is not None
+    codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
+    look = read_look(extradata) if context.pix_fmt is None and codec == "h264" else None
+    if look is None:
+        colors = (context.color_range, context.color_primaries, context.color_trc, context.colorspace)
+        look = Look(context.pix_fmt or "", *(int(value) for value in colors))
     return StreamInfo(
-        codec=context.codec.canonical_name,
+        codec=codec,
         codec_tag=context.codec_tag,
-        extradata=bytes(context.extradata or b""),
+        extradata=extradata,
         width=context.width,
         height=context.height,
-        pix_fmt=context.pix_fmt,
-        color_space=int(context.colorspace),
-        color_range=int(context.color_range),
-        color_primaries=int(context.color_primaries),
-        color_transfer=int(context.color_trc),
+        pix_fmt=look.pix_fmt or None,
+        color_space=look.color_space,
+        color_range=look.color_range,
+        color_primaries=look.color_primaries,
+        color_transfer=look.color_transfer,
         sample_aspect_ratio=ratio if ratio else None,
         orientation=orientation,
         time_base=stream.time_base,
@@ -166,12 +187,20 @@ def _scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> S
         rest = int(raw.size[packet]) - offset
         return read(int(raw.pos[packet]) + offset, min(length, rest)) if rest > 0 else b""
 
-    kinds = _classify_all(codec, extradata, raw, payload, stream)
+    kinds = _classify_all(codec, extradata, raw, payload, stream, media)
     orientation = from_matrix(track.matrix)
-    if not orientation and codec in ("h264", "hevc") and mentions_orientation(payload(0, 0, 1 << 16)):
+    if not orientation and _first_packet_turns(codec, extradata, payload(0, 0, 4096)):
         orientation = _orientation_by_decoding(container, stream)
     info = _stream_info(container, stream, orientation)
     return Scan(info, raw, kinds, byte_ranges=True, understood=_understood(stream))
+
+
+def _first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
+    """Whether the stream itself, not its container, may say that pictures are to be turned."""
+    place = {"h264": 4, "hevc": 21}.get(codec)
+    if place is None or len(extradata) <= place or extradata[0] != 1:
+        return False
+    return mentions_orientation(head, codec, (extradata[place] & 3) + 1)
 
 
 def _reader(media: Media) -> mp4.Read:
@@ -370,15 +399,12 @@ def _understood(stream: VideoStream) -> bool:
 
 
 def _classify_all(
-    codec: str, extradata: bytes, raw: RawPackets, payload: Payload, stream: VideoStream
+    codec: str, extradata: bytes, raw: RawPackets, payload: Payload, stream: VideoStream, media: Media
 ) -> NDArray[np.uint16]:
     classifier = make_classifier(codec, extradata)
     if classifier is None:
         return _kinds_from_container(raw.key, stream.codec_context.codec.intra_only)
-    heads = np.zeros((len(raw), HEAD), np.uint8)
-    for number in range(len(raw)):
-        head = payload(number, 0, HEAD)
-        heads[number, : len(head)] = np.frombuffer(head, np.uint8)
+    heads = read_rows(media, raw.pos, raw.size, HEAD)
     return classifier.classify(heads, raw.size, payload).kinds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,9 @@ class VideoIndex:
         if not len(frames):
             raise InvalidFile(media.name, "shows no frame: damaged, or its only packets are hidden")
         table = build_table(found.raw, found.kinds, frames)
-        return cls(media.name, fingerprint, found.stream, table, found.byte_ranges)
+        depth = max(found.stream.reorder_depth, _reorder_depth(frames))
+        stream = dataclasses.replace(found.stream, reorder_depth=depth)
+        return cls(media.name, fingerprint, stream, table, found.byte_ranges)
 
     def __len__(self) -> int:
         return self.packets.num_frames
@@ -156,6 +159,12 @@ class VideoIndex:
             num_frames=self.num_frames,
             average_fps=self.average_fps,
         )
+
+
+def _reorder_depth(frames: NDArray[np.int64]) -> int:
+    """How many pictures a decoder has to hold back: how far the latest one comes behind its place."""
+    decoded = np.argsort(np.argsort(frames))
+    return int(np.max(decoded - np.arange(len(frames)), initial=0))
 
 
 def _rotation(stream: StreamInfo) -> float | None:

@@ -14,9 +14,15 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BufferPool", "allocate"]
+__all__ = ["BufferPool", "allocate", "physical_memory"]
 
-MAX_POOLED_BYTES = 256 << 20
+
+def physical_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+MAX_POOLED_BYTES = max(64 << 20, min(512 << 20, physical_memory() // 48))
 SMALL = 1 << 16  # the C library's own lists are as good for less than this
 
 

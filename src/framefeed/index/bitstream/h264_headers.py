@@ -15,6 +15,9 @@ class Sps(NamedTuple):
     frame_num_bits: int
     frame_mbs_only: bool
     separate_colour_plane: bool
+    chroma_format: int
+    luma_depth: int
+    chroma_depth: int
 
 
 class Slice(NamedTuple):
@@ -44,16 +47,19 @@ def _skip_scaling_list(bits: BitReader, size: int) -> None:
 
 def parse_sps(unit: bytes) -> Sps:
     """Read a sequence parameter set (with its NAL unit header)."""
-    bits = BitReader(unescape(unit[1:1024]))
+    return read_sps(BitReader(unescape(unit[1:1024])))
+
+
+def read_sps(bits: BitReader) -> Sps:
+    """Read a sequence parameter set up to and with frame_mbs_only_flag."""
     profile = bits.u(8)
     bits.skip(16)
     sps_id = bits.ue()
-    separate = False
+    separate, chroma, luma_depth, chroma_depth = False, 1, 8, 8
     if profile in _HIGH_PROFILES:
         chroma = bits.ue()
         separate = chroma == 3 and bits.flag()
-        bits.ue()
-        bits.ue()
+        luma_depth, chroma_depth = bits.ue() + 8, bits.ue() + 8
         bits.skip(1)
         if bits.flag():
             for index in range(12 if chroma == 3 else 8):
@@ -79,7 +85,7 @@ def parse_sps(unit: bytes) -> Sps:
     frame_mbs_only = bits.flag()
     if frame_num_bits > 16 or sps_id > 31 or order_type > 2:
         raise OutOfData("SPS out of range")
-    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate)
+    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate, chroma, luma_depth, chroma_depth)
 
 
 def parse_pps_ids(unit: bytes) -> tuple[int, int]:

@@ -1,0 +1,71 @@
+"""What an H.264 stream's pictures look like, from its parameter sets: pixel format and colour.
+
+FFmpeg tells the same after decoding a picture, which takes several times as long as reading all tables of an MP4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
+from framefeed.index.bitstream.h264_headers import Sps, read_sps
+
+__all__ = ["Look", "read_look"]
+
+UNSPECIFIED = 2
+
+
+class Look(NamedTuple):
+    """FFmpeg's pixel format, and the colour numbers of ISO/IEC 23091-2."""
+
+    pix_fmt: str
+    color_range: int = 0
+    color_primaries: int = UNSPECIFIED
+    color_transfer: int = UNSPECIFIED
+    color_space: int = UNSPECIFIED
+
+
+def read_look(extradata: bytes) -> Look | None:
+    """The look of a stream with this ``avcC`` box; None where it does not tell it beyond doubt."""
+    if len(extradata) < 8 or extradata[0] != 1 or extradata[5] & 31 != 1:
+        return None  # no box, or several parameter sets to choose from
+    size = int.from_bytes(extradata[6:8], "big")
+    try:
+        bits = BitReader(unescape(extradata[9 : 8 + size]))
+        return _look(read_sps(bits), bits)
+    except OutOfData:
+        return None
+
+
+def _look(sps: Sps, bits: BitReader) -> Look | None:
+    if not sps.frame_mbs_only:
+        bits.skip(1)
+    bits.skip(1)
+    if bits.flag():  # cropping
+        for _ in range(4):
+            bits.ue()
+    color_range, primaries, transfer, space = 0, UNSPECIFIED, UNSPECIFIED, UNSPECIFIED
+    if bits.flag():  # video usability information
+        if bits.flag() and bits.u(8) == 255:  # aspect ratio, in full
+            bits.skip(32)
+        if bits.flag():  # overscan
+            bits.skip(1)
+        if bits.flag():  # video signal type
+            bits.skip(3)
+            color_range = 2 if bits.flag() else 1
+            if bits.flag():
+                primaries, transfer, space = bits.u(8), bits.u(8), bits.u(8)
+    pix_fmt = _pix_fmt(sps, color_range == 2, space)
+    return None if pix_fmt is None else Look(pix_fmt, color_range, primaries, transfer, space)
+
+
+def _pix_fmt(sps: Sps, full_range: bool, space: int) -> str | None:
+    """FFmpeg's choice; None for the ones that are rare enough to be left to FFmpeg."""
+    if sps.luma_depth != sps.chroma_depth or sps.luma_depth not in (8, 10) or sps.separate_colour_plane or space == 0:
+        return None
+    layout = {1: "420", 2: "422", 3: "444"}.get(sps.chroma_format)
+    if layout is None:
+        return None
+    if sps.luma_depth == 10:
+        return f"yuv{layout}p10le"
+    return f"yuv{'j' if full_range else ''}{layout}p"
