@@ -121,8 +121,8 @@ class VideoDecoder:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """All frames in order."""
-        for number in range(len(self)):
-            yield self._one(number)
+        for frame in self._reader.iterate():
+            yield torch.from_numpy(frame)
 
     def get_frame_at(self, index: int) -> Frame:
         """The frame with that number; negative numbers count from the end."""

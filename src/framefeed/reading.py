@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, physical_memory() // 50))
 MIN_WINDOW = 48  # frames; starting and ending a round of decoding costs about as much as decoding one or two
 
 # How much further each step of a sequence reads ahead, so that one that ends early has not cost much.
-GROWTH = 4
+GROWTH = 16
 
 Span = tuple[int, int]
 
@@ -75,8 +76,25 @@ class FrameReader:
         if ready is not None:
             return ready
         if span is None or not ahead:
-            return self._read_now(wanted, read_on=span is not None)
+            # A single frame on its own: whoever reads at random does not want the ones that follow it.
+            return self._read_now(wanted, read_on=span is not None and (follows or len(wanted) > 1))
         return self._read_ahead(span, ahead)
+
+    def iterate(self) -> Iterator[NDArray[np.uint8]]:
+        """All frames in order, one at a time; reads ahead from the first one on."""
+        start, count = 0, self._index.num_frames
+        while start < count:
+            stop = self._window_end(start, 1, min(count, start + 1 + self._most_ahead((start, start + 1))))
+            try:
+                window = self._read_window(start, stop, 1) if stop - start > 1 else []
+            except (DecodeError, FrameSizeError):
+                window = []  # one of them cannot be had: the others come one by one
+            for frame in window:
+                check_unchanged(self._media, self._index.fingerprint)
+                yield frame[0]
+            for number in range(start, stop) if not window else ():
+                yield self._read_now(np.array([number]), read_on=True)[0]
+            start = stop
 
     def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
         """Decodes frames; ``sink(row, picture)`` gets each different one, unconverted."""
@@ -152,21 +170,15 @@ class FrameReader:
         steps = [*inside, *(-(-ends // length)).tolist()]
         stops = sorted({min(step * length, limit - start) for step in steps})
         stops = [stop for stop in stops if stop >= min(MIN_WINDOW, stops[-1])]
-        return start + choose_window(groups, stops, self._num_threads)
+        return start + choose_window(groups[: limit - start], stops, self._num_threads)
 
     def _read_ahead(self, span: Span, ahead: int) -> NDArray[np.uint8]:
         """Reads the frames of a request and of those that will probably follow."""
         start, length = span[0], span[1] - span[0]
         stop = self._window_end(start, length, min(self._index.num_frames, span[1] + ahead * length))
         spans = [(first, min(first + length, stop)) for first in range(start, stop, length)]
-        batches = [allocate((last - first, *self._shape(self._size))) for first, last in spans]
-        wanted = np.arange(start, stop)
-
-        def sink(row: int, picture: Any) -> None:
-            self._write(picture, batches[row // length][row % length], start + row)
-
         try:
-            self._decode(wanted, sink, read_on=True)
+            batches = self._read_window(start, stop, length)
         except (DecodeError, FrameSizeError):
             # Something ahead is damaged or of another size: that is for the request that asks for it.
             with self._lock:
@@ -175,6 +187,17 @@ class FrameReader:
         with self._lock:
             self._prepared = dict(zip(spans[1:], batches[1:], strict=True))
         return batches[0]
+
+    def _read_window(self, start: int, stop: int, length: int) -> list[NDArray[np.uint8]]:
+        """The frames from ``start`` to ``stop`` in arrays of ``length`` frames."""
+        firsts = range(start, stop, length)
+        batches = [allocate((min(length, stop - first), *self._shape(self._size))) for first in firsts]
+
+        def sink(row: int, picture: Any) -> None:
+            self._write(picture, batches[row // length][row % length], start + row)
+
+        self._decode(np.arange(start, stop), sink, read_on=True)
+        return batches
 
 
 def _span(wanted: NDArray[np.int64]) -> Span | None:

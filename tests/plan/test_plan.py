@@ -141,7 +141,8 @@ def test_frames_that_are_not_there(wanted: list[int]) -> None:
         ([100], 1, 0),
         ([100], 2, 1),  # one long group: all threads on it
         ([100, 100], 2, 0),
-        ([100, 100, 100], 2, 1),  # the odd one first and wide, then two side by side
+        ([100, 100, 100], 2, 0),  # three workers share two cores
+        ([200, 20, 20], 2, 1),  # the long one first and wide, then the others
         ([30] * 10, 2, 0),
         ([5], 2, 0),  # too short to be worth it
         ([], 2, 0),

@@ -15,7 +15,7 @@ from framefeed.decode.run import Failures, Sink, decode_error, run_job
 from framefeed.decode.session import Running, SessionFactory
 from framefeed.index.video_index import VideoIndex
 from framefeed.plan import Plan, plan_frames
-from framefeed.plan.schedule import choose_wide_jobs
+from framefeed.plan.schedule import choose_wide_jobs, wide_threads
 from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
 
@@ -83,7 +83,7 @@ class Engine:
         if read_on and not wide and num_threads > 1:
             jobs, wide = _widen_last(index, jobs)
         for job in jobs[:wide]:
-            task.run(job, num_threads)
+            task.run(job, wide_threads(index.stream.codec, num_threads))
         self._run_side_by_side(task, jobs[wide:], num_threads)
         task.finish()
         return plan
@@ -100,7 +100,9 @@ class Engine:
                     return
                 task.run(job, 1)
 
-        helpers = [self._submit(work) for _ in range(min(num_threads, len(jobs)) - 1)]
+        # One worker more than threads: three equal jobs on two cores then end together instead of two and one.
+        workers = min(num_threads + 1, len(jobs)) if num_threads > 1 else 1
+        helpers = [self._submit(work) for _ in range(workers - 1)]
         try:
             work()  # the caller's thread works too: no hand-over for a single job, no deadlock when the pool is full
         except BaseException:
@@ -114,7 +116,7 @@ class Engine:
     def _submit(self, work: Sink | object) -> Future[None]:
         with self._lock:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self.max_threads, thread_name_prefix="framefeed")
+                self._executor = ThreadPoolExecutor(self.max_threads + 1, thread_name_prefix="framefeed")
             return self._executor.submit(work)  # type: ignore[arg-type]
 
 

@@ -30,6 +30,8 @@ MAX_PIXELS = 1 << 28
 # Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
 CHECKED_PACKETS = 4
 
+_MATROSKA_PROJECTION = b"\x76\x70"  # the element that may say that pictures are turned
+
 CHUNK = 512  # packets classified at once while demuxing; bounds how much payload is held
 
 Payload = Callable[[int, int, int], bytes]
@@ -51,7 +53,8 @@ class Scan:
 
 
 # FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
-_WITHOUT_DECODING = {"skip_frame": "all", "threads": "1"}
+# It reads no further than this for them.
+_WITHOUT_DECODING = {"skip_frame": "all", "threads": "1", "probesize": "2048"}
 
 
 @contextmanager
@@ -287,7 +290,7 @@ def _scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Medi
         kinds.append(_classify_packets(classifier, intra_only, pending))
         pending.clear()
 
-    with _reopened(media, container, stream) as (fresh, fresh_stream):
+    with _at_the_start(media, container, stream) as (fresh, fresh_stream):
         for packet in fresh.demux(fresh_stream):
             if packet.size == 0:
                 continue
@@ -319,16 +322,20 @@ def _scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Medi
         key=keys.astype(np.bool_),
         discard=discards.astype(np.bool_),
     )
-    orientation = _orientation_by_decoding(container, stream)
+    may_turn = codec in ("h264", "hevc") or _MATROSKA_PROJECTION in media.read(0, 1 << 16)
+    orientation = _orientation_by_decoding(container, stream) if may_turn else Orientation()
     info = _stream_info(container, stream, orientation)
     return Scan(info, raw, np.concatenate(kinds), byte_ranges=locator.exact, understood=_understood(stream))
 
 
 @contextmanager
-def _reopened(
+def _at_the_start(
     media: Media, container: InputContainer, stream: VideoStream
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """A container at its first packet: checks may have moved the one at hand, and not every format can seek back."""
+    """A container at its first packet: an MP4's may have been read from, and not every format can seek back."""
+    if not _is_mp4(container):
+        yield container, stream
+        return
     with open_container(media) as fresh:
         other = fresh.streams[stream.index]
         assert isinstance(other, VideoStream)
