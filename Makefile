@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH_VENV := .venv-bench
+# Further arguments of the benchmark, as in: make bench BENCH="--cases random --repeat 3"
+BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,7 @@ types: $(VENV)/.installed-dev ## mypy, strict
 	@$(VENV)/bin/mypy
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
-	@$(BENCH_VENV)/bin/python -m framefeed.bench
+	@$(BENCH_VENV)/bin/python -m framefeed.bench --output .bench/results.json $(BENCH)
 
 clean: ## remove everything that these targets made
 	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

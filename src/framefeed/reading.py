@@ -26,7 +26,9 @@ __all__ = ["FrameReader"]
 # cores far better than the threads of one decoder do. Two groups of 30 full HD frames are 370 MB.
 MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, physical_memory() // 50))
 
-MIN_WINDOW = 48  # frames; starting and ending a round of decoding costs about as much as decoding one or two
+# The least that is read at once. Starting and ending a round costs a millisecond or two, whatever the size of frames.
+MIN_WINDOW_FRAMES = 48
+MIN_WINDOW_BYTES = 96 << 20
 
 # How much further each step of a sequence reads ahead, so that one that ends early has not cost much.
 GROWTH = 16
@@ -166,10 +168,11 @@ class FrameReader:
             ends = np.append(ends, limit - start)
         # Stopping in the middle of a group only where that group fills the whole window: a decoder that is left there
         # goes on with as many threads as it started with.
-        inside = [-(-MIN_WINDOW // length)] if not len(ends) or ends[0] > 2 * MIN_WINDOW else []
+        least = max(MIN_WINDOW_FRAMES, MIN_WINDOW_BYTES // (3 * self._size[0] * self._size[1]))
+        inside = [-(-least // length)] if not len(ends) or ends[0] > 2 * least else []
         steps = [*inside, *(-(-ends // length)).tolist()]
         stops = sorted({min(step * length, limit - start) for step in steps})
-        stops = [stop for stop in stops if stop >= min(MIN_WINDOW, stops[-1])]
+        stops = [stop for stop in stops if stop >= min(least, stops[-1])]
         return start + choose_window(groups[: limit - start], stops, self._num_threads)
 
     def _read_ahead(self, span: Span, ahead: int) -> NDArray[np.uint8]:

@@ -60,18 +60,13 @@ def _framefeed(path: Path, **arguments: Any) -> Any:
     return VideoDecoder(path, **arguments)
 
 
-def _framefeed_in_order(length: int, resize: bool) -> Callable[[Path, VideoIndex], Batches]:
+def _framefeed_in_order(resize: bool) -> Callable[[Path, VideoIndex], Batches]:
     def make(path: Path, index: VideoIndex) -> Batches:
         from framefeed import Resize
 
         def read() -> Iterator[Any]:
             # Scanned anew, as the others have to: opening is part of reading a file from start to end.
-            decoder = _framefeed(path, transforms=[Resize(RESIZED)] if resize else None)
-            if length == 1:
-                yield from decoder
-                return
-            for start, stop in _spans(len(decoder), length):
-                yield decoder.get_frames_in_range(start, stop).data
+            yield from _framefeed(path, transforms=[Resize(RESIZED)] if resize else None)
 
         return read
 
@@ -86,22 +81,16 @@ def _framefeed_peers() -> list[Peer]:
     def one_frame(path: Path, number: int, index: Any) -> Any:
         return _framefeed(path, index=index, num_ffmpeg_threads=1)[number]
 
-    one_by_one = Peer(
+    peer = Peer(
         "framefeed",
         "framefeed",
         random=random,
-        in_order=_framefeed_in_order(1, resize=False),
-        resized=_framefeed_in_order(1, resize=True),
+        in_order=_framefeed_in_order(resize=False),
+        resized=_framefeed_in_order(resize=True),
         open_exactly=VideoIndex.scan,
         one_frame=one_frame,
     )
-    batched = Peer(
-        "framefeed, batches of 32",
-        "framefeed",
-        in_order=_framefeed_in_order(32, resize=False),
-        resized=_framefeed_in_order(32, resize=True),
-    )
-    return [one_by_one, batched]
+    return [peer]
 
 
 # --- TorchCodec ---------------------------------------------------------------------------------------------------

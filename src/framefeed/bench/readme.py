@@ -1,0 +1,81 @@
+"""``python -m framefeed.bench.readme RESULTS README``: writes a benchmark's numbers into a README."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["numbers", "put_numbers"]
+
+START, END = "<!-- numbers -->", "<!-- /numbers -->"
+
+_TITLES = {
+    "random": "32 random frames, full-size RGB",
+    "many files": "one random frame of each file, two threads",
+    "in order": "all frames in order, full-size RGB",
+    "resized": "all frames in order, resized to 224x224",
+    "scan": "opening MP4 files, one core",
+}
+
+_FAMILIES = ("framefeed", "TorchCodec", "decord2", "OpenCV")
+
+
+def numbers(document: dict[str, Any]) -> str:
+    """The numbers as Markdown: one table, each library at its best setting, medians."""
+    machine, versions = document["machine"], document["versions"]
+    lines = [
+        f"{machine['cpus_used']} cores of an {machine['cpu']}, medians; each library at the best of the settings that "
+        f"were tried, its frames checked before timing. framefeed {versions['framefeed']}, PyAV {versions['av']}, "
+        f"TorchCodec {versions.get('torchcodec')}, decord2 {versions.get('decord2')}, "
+        f"OpenCV {versions.get('opencv-python-headless')}.",
+        "",
+        "| case | on | unit | framefeed | TorchCodec | decord2 | OpenCV | vs fastest |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for group, title in _TITLES.items():
+        chosen = [result for result in document["results"] if result["case"] == group]
+        for place, result in enumerate(chosen):
+            cells = [_cell(result, family) for family in _FAMILIES]
+            ratio = result.get("vs_fastest_peer")
+            name = title if place == 0 else ""
+            lines.append(f"| {name} | {result['on']} | {result['unit']} | {' | '.join(cells)} | {_times(ratio)} |")
+        ratios = [result["vs_fastest_peer"] for result in chosen if "vs_fastest_peer" in result]
+        if len(ratios) > 1:
+            lines.append(f"| | *geometric mean* | | | | | | **{statistics.geometric_mean(ratios):.2f}x** |")
+    return "\n".join(lines)
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}x"
+
+
+def _cell(result: dict[str, Any], family: str) -> str:
+    rates = [row["median"] for row in result["readers"] if row["reader"].startswith(family) and not row["wrong"]]
+    if not rates:
+        return "-"
+    return f"{max(rates):,.0f}" if max(rates) >= 100 else f"{max(rates):.1f}"
+
+
+def put_numbers(readme: str, text: str) -> str:
+    """The README with the text between its marks."""
+    head, _, rest = readme.partition(START)
+    _, mark, tail = rest.partition(END)
+    if not mark:
+        raise ValueError(f"the README lacks the marks {START} and {END}")
+    return f"{head}{START}\n{text}\n{END}{tail}"
+
+
+def main(argv: list[str]) -> int:
+    """Command line: results, README."""
+    results, readme = (Path(argument) for argument in argv)
+    document = json.loads(results.read_text())
+    text = f"{numbers(document)}\n\nFrom [{results.as_posix()}]({results.as_posix()}), made by `make bench`."
+    readme.write_text(put_numbers(readme.read_text(), text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""The benchmark runs with framefeed alone, catches wrong frames, and the README's numbers are the committed ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from framefeed.bench import __main__ as bench
+from framefeed.bench import cases
+from framefeed.bench import clips as bench_clips
+from framefeed.bench.peers import Peer
+from framefeed.bench.readme import numbers
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-cores.json"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = {name: dict(spec, frames=40) for name, spec in bench_clips._REFERENCES.items()}
+    monkeypatch.setattr(bench_clips, "_REFERENCES", specs)
+    monkeypatch.setattr(bench, "NUM_SHORT_FILES", 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_all_cases_run(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    arguments = ["--clips", "h264_360p_gop30.mp4", "--repeat", "1", "--folder", str(tmp_path), "--output", str(output)]
+    assert bench.main(arguments) == 0
+    document = json.loads(output.read_text())
+    assert {result["case"] for result in document["results"]} == set(bench.GROUPS)
+    assert document["versions"]["framefeed"] and document["machine"]["cpus_used"] == 2
+    for result in document["results"]:
+        ours = [row for row in result["readers"] if row["reader"].startswith("framefeed")]
+        assert ours and all(row["wrong"] == 0 and row["median"] > 0 for row in ours)
+    assert "| 32 random frames" in numbers(document)
+
+
+@pytest.mark.usefixtures("small")
+def test_wrong_frames_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bench_clips.write_reference_clip("h264_360p_gop30.mp4", tmp_path)
+
+    def off_by_one(path: Path) -> Any:
+        from framefeed import VideoDecoder
+
+        decoder = VideoDecoder(path)
+        return lambda wanted: decoder.get_frames_at([(number + 1) % len(decoder) for number in wanted]).data
+
+    monkeypatch.setattr(cases, "PEERS", [*cases.PEERS, Peer("off by one", "framefeed", random=off_by_one)])
+    wrong = {entry.reader: entry.wrong for entry in cases._random_case(path).entries}
+    assert wrong["off by one"] == cases.RANDOM_SETS * cases.NUM_RANDOM
+    assert wrong["framefeed"] == 0
+
+
+def test_strip_survives_resizing_and_is_checked() -> None:
+    painter = bench_clips.scene_painter(640, 360)
+    for number in (0, 1, 77, 4095):
+        picture = painter(number).to_ndarray(format="rgb24")
+        assert bench_clips.read_strip(picture) == number
+        assert bench_clips.read_strip(picture[::3, ::3]) == number
+    with pytest.raises(ValueError, match="no clear number"):
+        bench_clips.read_strip(np.full((360, 640, 3), 128, np.uint8))
+
+
+def test_readme_has_the_committed_numbers() -> None:
+    assert numbers(json.loads(RESULTS.read_text())) in (ROOT / "README.md").read_text()
