@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clips
-from framefeed import VideoDecoder
+from framefeed import VideoDecoder, reading
 from framefeed.native import NativeFrame
 
 KINDS = sorted(clips.KINDS)
@@ -81,3 +81,21 @@ def test_reading_in_order_in_steps(name: str, length: int, clip_folder: Path) ->
     assert (reader[0] == truth[0]).all()
     assert (reader[5] == truth[5]).all()
     assert (reader[6] == truth[6]).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["h264_bframes", "hevc_open_gop", "h264_one_group", "vp9_alt_ref", "mpeg2_ts", "h264_ts"]
+)
+@pytest.mark.parametrize("budget", [0, 10, 20, 1000])
+def test_iterating(name: str, budget: int, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All frames in order, with so little memory that groups are long, and with plenty."""
+    path = clips.make(name, clip_folder)
+    truth = VideoDecoder(path, num_ffmpeg_threads=1)
+    expected = [truth[number] for number in range(len(truth))]
+    monkeypatch.setattr(reading, "MAX_AHEAD_BYTES", budget * expected[0].numel())
+    monkeypatch.setattr(reading, "MIN_WINDOW_FRAMES", 4)
+    monkeypatch.setattr(reading, "MIN_WINDOW_BYTES", 0)
+    for _ in range(2):
+        got = list(VideoDecoder(path, num_ffmpeg_threads=2))
+        assert len(got) == len(expected)
+        assert all((frame == other).all() for frame, other in zip(got, expected, strict=True))

@@ -14,6 +14,7 @@ from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
 from framefeed.plan import Plan
+from framefeed.plan.rounds import Round, rounds
 from framefeed.plan.schedule import choose_window
 from framefeed.process.buffers import allocate, physical_memory
 from framefeed.process.rgb import Layout, RgbWriter
@@ -84,19 +85,39 @@ class FrameReader:
 
     def iterate(self) -> Iterator[NDArray[np.uint8]]:
         """All frames in order, one at a time; reads ahead from the first one on."""
-        start, count = 0, self._index.num_frames
-        while start < count:
-            stop = self._window_end(start, 1, min(count, start + 1 + self._most_ahead((start, start + 1))))
-            try:
-                window = self._read_window(start, stop, 1) if stop - start > 1 else []
-            except (DecodeError, FrameSizeError):
-                window = []  # one of them cannot be had: the others come one by one
-            for frame in window:
+        packets = self._index.packets
+        frame_bytes = 3 * self._size[0] * self._size[1]
+        plan = rounds(
+            packets.start[packets.frames],
+            budget=MAX_AHEAD_BYTES // frame_bytes,
+            least=max(MIN_WINDOW_FRAMES, MIN_WINDOW_BYTES // frame_bytes),
+            num_threads=self._num_threads,
+        )
+        ready: dict[int, NDArray[np.uint8]] = {}
+        number = 0
+        for step in plan:
+            self._read_round(step, ready)
+            for frame in range(number, number + step.deliver):
                 check_unchanged(self._media, self._index.fingerprint)
-                yield frame[0]
-            for number in range(start, stop) if not window else ():
-                yield self._read_now(np.array([number]), read_on=True)[0]
-            start = stop
+                picture = ready.pop(frame, None)
+                yield self._read_now(np.array([frame]), read_on=True)[0] if picture is None else picture
+            number += step.deliver
+
+    def _read_round(self, step: Round, ready: dict[int, NDArray[np.uint8]]) -> None:
+        """Decodes the frames of a round; where one of them cannot be had, all are left to be read one by one."""
+        frames = step.frames.tolist()
+        if len(frames) < 2:
+            return
+        pictures = [allocate(self._shape(self._size)) for _ in frames]
+
+        def sink(row: int, picture: Any) -> None:
+            self._write(picture, pictures[row], frames[row])
+
+        try:
+            self._decode(step.frames, sink, read_on=True, long_groups=step.long_groups)
+        except (DecodeError, FrameSizeError):
+            return
+        ready.update(zip(frames, pictures, strict=True))
 
     def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
         """Decodes frames; ``sink(row, picture)`` gets each different one, unconverted."""
@@ -104,9 +125,15 @@ class FrameReader:
             check_unchanged(self._media, self._index.fingerprint)
         return self._decode(wanted, sink, read_on=_span(wanted) is not None)
 
-    def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool) -> Plan:
+    def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool, long_groups: bool = False) -> Plan:
         plan = cpu_engine().decode(
-            self._index, self._source, wanted, sink, num_threads=self._num_threads, read_on=read_on
+            self._index,
+            self._source,
+            wanted,
+            sink,
+            num_threads=self._num_threads,
+            read_on=read_on,
+            long_groups=long_groups,
         )
         self.last_plan = plan
         return plan

@@ -12,7 +12,7 @@ import pytest
 from framefeed.bench import __main__ as bench
 from framefeed.bench import cases
 from framefeed.bench import clips as bench_clips
-from framefeed.bench.peers import Peer
+from framefeed.bench.peers import PEERS, Peer
 from framefeed.bench.readme import numbers
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_wrong_frames_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         decoder = VideoDecoder(path)
         return lambda wanted: decoder.get_frames_at([(number + 1) % len(decoder) for number in wanted]).data
 
-    monkeypatch.setattr(cases, "PEERS", [*cases.PEERS, Peer("off by one", "framefeed", random=off_by_one)])
+    monkeypatch.setattr(cases, "PEERS", [*PEERS, Peer("off by one", "framefeed", random=off_by_one)])
     wrong = {entry.reader: entry.wrong for entry in cases._random_case(path).entries}
     assert wrong["off by one"] == cases.RANDOM_SETS * cases.NUM_RANDOM
     assert wrong["framefeed"] == 0
@@ -59,7 +59,7 @@ def test_wrong_frames_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_strip_survives_resizing_and_is_checked() -> None:
     painter = bench_clips.scene_painter(640, 360)
     for number in (0, 1, 77, 4095):
-        picture = painter(number).to_ndarray(format="rgb24")
+        picture = np.asarray(painter(number).to_ndarray(format="rgb24"), np.uint8)
         assert bench_clips.read_strip(picture) == number
         assert bench_clips.read_strip(picture[::3, ::3]) == number
     with pytest.raises(ValueError, match="no clear number"):

@@ -58,6 +58,7 @@ class Engine:
         *,
         num_threads: int,
         read_on: bool = False,
+        long_groups: bool = False,
     ) -> Plan:
         """Decodes frames; ``sink(row, picture)`` gets each different one once, from any of the threads.
 
@@ -68,6 +69,8 @@ class Engine:
             sink: Takes the pictures. Rows of repeated frames are left to the caller, see ``Plan.copies``.
             num_threads: How many threads this request may use.
             read_on: Whether the frames that follow will probably be asked for next.
+            long_groups: Whether these are parts of long groups that will be gone through to their ends: each gets a
+                decoder with all threads, side by side with the others.
 
         Raises:
             DecodeError: A wanted frame could not be decoded exactly.
@@ -78,17 +81,18 @@ class Engine:
         for unused in running.values():
             self.pool.keep_running(index, unused)
         task = _Task(self, index, source, sink, leases, read_on)
-        wide = choose_wide_jobs([job.cost for job in plan.jobs], num_threads)
         jobs = list(plan.jobs)
-        if read_on and not wide and num_threads > 1:
+        each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
+        wide = 0 if long_groups else choose_wide_jobs([job.cost for job in jobs], num_threads)
+        if read_on and not wide and not long_groups and num_threads > 1:
             jobs, wide = _widen_last(index, jobs)
         for job in jobs[:wide]:
             task.run(job, wide_threads(index.stream.codec, num_threads))
-        self._run_side_by_side(task, jobs[wide:], num_threads)
+        self._run_side_by_side(task, jobs[wide:], num_threads, each)
         task.finish()
         return plan
 
-    def _run_side_by_side(self, task: _Task, jobs: Sequence[DecodeJob], num_threads: int) -> None:
+    def _run_side_by_side(self, task: _Task, jobs: Sequence[DecodeJob], num_threads: int, each: int) -> None:
         todo = iter(jobs)
         lock = threading.Lock()
 
@@ -98,7 +102,7 @@ class Engine:
                     job = next(todo, None)
                 if job is None or task.stopped:
                     return
-                task.run(job, 1)
+                task.run(job, each)
 
         # One worker more than threads: three equal jobs on two cores then end together instead of two and one.
         workers = min(num_threads + 1, len(jobs)) if num_threads > 1 else 1
