@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import clips
+import damaged
 from framefeed import Catalog, CatalogError, InvalidFile, SourceError
 from framefeed.index import catalog_build, catalog_parts, catalog_scan
 from framefeed.index.catalog_file import CatalogFile
@@ -288,3 +289,12 @@ def test_progress(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert shows_progress(None, 100) and not shows_progress(None, 3)
     assert not shows_progress(False, 100)
+
+
+def test_a_file_that_is_cut_off_is_reported(tmp_path: Path, clip_folder: Path) -> None:
+    good = clips.make("h264_bframes", clip_folder)
+    cut = damaged.DAMAGED["cut_in_data"](tmp_path)
+    catalog = Catalog.build([good, cut], tmp_path / "catalog.arrow", progress=False)
+    assert len(catalog) == 1
+    (bad,) = catalog.report
+    assert "cut off: 23 of 48 frames are missing" in bad.reason

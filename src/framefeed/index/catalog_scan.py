@@ -22,7 +22,7 @@ from multiprocessing import spawn
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from framefeed.errors import FramefeedError
+from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index.video_index import VideoIndex
 
 __all__ = ["TIMEOUT", "Failure", "Outcome", "WorkerError", "scan_files", "scan_one"]
@@ -66,7 +66,11 @@ class WorkerError(RuntimeError):
 def scan_one(path: str) -> Outcome:
     """Scans a file; whatever goes wrong is returned and not raised."""
     try:
-        return VideoIndex.scan(path)
+        index = VideoIndex.scan(path)
+        if index.num_cut_frames:
+            missing = f"{index.num_cut_frames} of {index.num_frames} frames are missing"
+            raise InvalidFile(path, f"the file is cut off: {missing}")
+        return index
     except FramefeedError as error:
         return Failure(type(error).__name__, error.reason)
     except Exception as error:  # a file must not stop the build, not even one that a parser trips over
