@@ -19,7 +19,7 @@ import av.error
 import numpy as np
 
 from framefeed.decoder import VideoDecoder
-from framefeed.index.scan import open_container
+from framefeed.index.container import open_container
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia
 from framefeed.native import NativeFrame

@@ -153,8 +153,8 @@ def _summary(results: list[dict[str, Any]]) -> Table:
 def _save(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
     document = {
         "command": f"python -m framefeed.bench {' '.join(_command(sys.argv[1:]))}",
-        "machine": _machine(arguments.cpus),
-        "versions": _versions(),
+        "machine": machine(arguments.cpus),
+        "versions": versions(),
         "results": results,
     }
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,8 @@ def _command(words: list[str]) -> list[str]:
     return [f"'{word}'" if " " in word else word for word in words]
 
 
-def _machine(cpus: int) -> dict[str, Any]:
+def machine(cpus: int) -> dict[str, Any]:
+    """What the numbers were measured on; ``cpus`` of 0 are all."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -181,7 +182,8 @@ def _machine(cpus: int) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of everything that was measured."""
     found = {"python": platform.python_version()}
     for package in ("framefeed", "av", "torch", "numpy", "torchcodec", "decord2", "opencv-python-headless"):
         try:

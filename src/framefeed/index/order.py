@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from framefeed.errors import UnsupportedStream
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.scan import Scan, open_container
+from framefeed.index.container import Scan, open_container
 from framefeed.media import Media
 
 # These stages change pixels, never which pictures come out.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["choose_wide_jobs", "choose_window", "wide_threads"]
 
 # Decoding one group with several threads wastes some of them: frames wait for each other. Independent groups do not.
-FRAME_THREADING_EFFICIENCY = 0.72  # measured on two cores, benchmarks/results
+FRAME_THREADING_EFFICIENCY = 0.72  # measured on two cores, docs/decisions/0005
 
 # Below this, starting and ending a threaded decoder costs more than it saves.
 MIN_WIDE_COST = 12

@@ -1,0 +1,165 @@
+"""Opening a container, choosing its video stream, and the facts about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import av
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec
+from framefeed.ffmpeg_log import quiet
+from framefeed.index import mp4
+from framefeed.index.bitstream import PacketKind, make_classifier
+from framefeed.index.bitstream.h264_look import Look, read_look
+from framefeed.index.orientation import from_frame
+from framefeed.index.table import RawPackets
+from framefeed.media import Media, PathMedia, source_error
+from framefeed.types import Orientation, StreamInfo
+
+# A box or header that claims more pixels than this is damage: no decoder here could hold a handful of such pictures.
+MAX_PIXELS = 1 << 28
+
+quiet()
+
+
+class Scan:
+    """The result of a scan, still without a frame order."""
+
+    def __init__(
+        self, stream: StreamInfo, raw: RawPackets, kinds: NDArray[np.uint16], *, byte_ranges: bool, understood: bool
+    ) -> None:
+        self.stream = stream
+        self.raw = raw
+        self.kinds = kinds
+        self.byte_ranges = byte_ranges
+        self.understood = understood  # whether the flags come from the bitstream and not from the container
+
+
+@contextmanager
+def open_container(media: Media, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
+    """Opens a container; whatever goes wrong becomes a framefeed error that names the file."""
+    if isinstance(media, PathMedia):
+        size = media.fingerprint[0]  # raises for what is missing or no file, before FFmpeg words it worse
+        if size == 0:
+            raise InvalidFile(media.name, "empty file (0 bytes)")
+    try:
+        with av.open(media.for_demuxer(), "r", options=options, metadata_errors="replace") as container:
+            yield container
+    except av.error.FFmpegError as error:
+        raise _av_error(media, error) from error
+    except (MemoryError, OverflowError) as error:
+        raise InvalidFile(media.name, f"its headers are damaged ({error or type(error).__name__})") from error
+
+
+def _av_error(media: Media, error: av.error.FFmpegError) -> Exception:
+    if isinstance(error, av.error.FileNotFoundError | av.error.PermissionError | av.error.IsADirectoryError):
+        return source_error(media.name, error)
+    return InvalidFile(media.name, f"not a video file that can be read, or a damaged one ({error.strerror or error})")
+
+
+def choose_stream(container: InputContainer, media: Media, stream_index: int | None) -> VideoStream:
+    """The stream that is asked for, or the best one; raises for one that cannot be decoded."""
+    if stream_index is None:
+        best = container.streams.best("video")
+        if best is None:
+            kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
+            raise NoVideoStream(media.name, f"has no video stream (its streams: {kinds})")
+        stream: Any = best
+    else:
+        videos = [stream.index for stream in container.streams.video]
+        if stream_index not in videos:
+            raise NoVideoStream(media.name, f"stream {stream_index} is no video stream; video streams: {videos}")
+        stream = container.streams[stream_index]
+    context = stream.codec_context
+    if context is None or not context.codec.is_decoder:
+        raise UnsupportedCodec(media.name, "FFmpeg here has no decoder for its video stream")
+    if context.width <= 0 or context.height <= 0:
+        raise InvalidFile(media.name, "its video stream has no picture size: damaged or without a decodable frame")
+    if context.width * context.height > MAX_PIXELS:
+        raise InvalidFile(media.name, f"claims pictures of {context.width}x{context.height} pixels: damaged")
+    assert isinstance(stream, VideoStream)
+    return stream
+
+
+def stream_info(container: InputContainer, stream: VideoStream, orientation: Orientation) -> StreamInfo:
+    """What FFmpeg and the headers say of the stream."""
+    context = stream.codec_context
+    ratio = stream.sample_aspect_ratio
+    assert stream.time_base is not None
+    codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
+    look = read_look(extradata) if context.pix_fmt is None and codec == "h264" else None
+    if look is None:
+        colors = (context.color_range, context.color_primaries, context.color_trc, context.colorspace)
+        look = Look(context.pix_fmt or "", *(int(value) for value in colors))
+    return StreamInfo(
+        codec=codec,
+        codec_tag=context.codec_tag,
+        extradata=extradata,
+        width=context.width,
+        height=context.height,
+        pix_fmt=look.pix_fmt or None,
+        color_space=look.color_space,
+        color_range=look.color_range,
+        color_primaries=look.color_primaries,
+        color_transfer=look.color_transfer,
+        sample_aspect_ratio=ratio if ratio else None,
+        orientation=orientation,
+        time_base=stream.time_base,
+        stream_index=stream.index,
+        reorder_depth=int(context.reorder_depth),
+        average_rate=stream.average_rate or None,
+        header_frames=stream.frames or None,
+        bit_rate=context.bit_rate or None,
+        header_duration=stream.duration,
+        header_start=stream.start_time,
+        bits_per_coded_sample=int(context.bits_per_coded_sample),
+        container=container.format.name,
+    )
+
+
+def is_mp4(container: InputContainer) -> bool:
+    """Whether FFmpeg reads it as MP4 or MOV."""
+    return "mp4" in container.format.name.split(",")
+
+
+def reader(media: Media) -> mp4.Read:
+    """Positional reads of a media's bytes, without a look at its fingerprint each time."""
+    if isinstance(media, PathMedia):
+        fingerprint = media.fingerprint
+        return lambda offset, length: media.read(offset, length, fingerprint)
+    return media.read
+
+
+def orientation_by_decoding(container: InputContainer, stream: VideoStream) -> Orientation:
+    """The display matrix is only told on a decoded frame where the container is no MP4."""
+    try:
+        container.seek(0, stream=stream)
+        for number, packet in enumerate(container.demux(stream)):
+            for frame in packet.decode():
+                return from_frame(frame)
+            if number > 64:
+                break
+    except av.error.FFmpegError:
+        pass  # a damaged beginning is reported when its frames are asked for
+    return Orientation()
+
+
+def understood(stream: VideoStream) -> bool:
+    """Whether the flags of this codec come from its bitstream."""
+    codec = stream.codec_context.codec
+    return codec.intra_only or make_classifier(codec.canonical_name, b"") is not None
+
+
+def kinds_from_container(key: NDArray[np.bool_], intra_only: bool) -> NDArray[np.uint16]:
+    """For codecs whose bitstream is not looked into: the container's word, and nothing is left out."""
+    if intra_only:
+        every = PacketKind.RAP | PacketKind.CLOSED | PacketKind.INTRA | PacketKind.NONREF
+        return np.full(len(key), int(every), np.uint16)
+    return np.where(key, np.uint16(PacketKind.RAP), np.uint16(0)).astype(np.uint16)

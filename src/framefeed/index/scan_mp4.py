@@ -1,0 +1,139 @@
+"""MP4 and MOV files: their packets from the sample tables, without reading the media data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from framefeed.errors import InvalidFile
+from framefeed.index import mp4
+from framefeed.index.bitstream import HEAD, make_classifier
+from framefeed.index.container import (
+    Scan,
+    kinds_from_container,
+    orientation_by_decoding,
+    reader,
+    stream_info,
+    understood,
+)
+from framefeed.index.orientation import from_matrix, mentions_orientation
+from framefeed.index.table import RawPackets
+from framefeed.media import Media, read_rows
+
+# Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
+CHECKED_PACKETS = 4
+
+Payload = Callable[[int, int, int], bytes]
+
+
+def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Scan | None:
+    """The scan of an MP4 or MOV file without reading its media data; None where its tables are not trusted."""
+    size = media.fingerprint[0]
+    read = reader(media)
+    try:
+        track = mp4.read_track(read, size, stream.id)
+    except (mp4.BoxError, ValueError, IndexError):
+        return None
+    if track is None:
+        return None
+    raw = _fragment_packets(track) if track.fragmented else _indexed_packets(stream, track)
+    if raw is None or not len(raw) or not _agrees_with_demuxer(container, stream, raw):
+        return None
+    # A file that is cut in mid-data keeps all its frames: the ones that are there can be read, the others raise.
+    if int(raw.pos[0] + raw.size[0]) > size:
+        raise InvalidFile(media.name, "its media data is missing: the file is cut off")
+    codec = stream.codec_context.codec.canonical_name
+    extradata = bytes(stream.codec_context.extradata or b"")
+
+    def payload(packet: int, offset: int, length: int) -> bytes:
+        rest = int(raw.size[packet]) - offset
+        return read(int(raw.pos[packet]) + offset, min(length, rest)) if rest > 0 else b""
+
+    kinds = _classify_all(codec, extradata, raw, payload, stream, media)
+    orientation = from_matrix(track.matrix)
+    if not orientation and _first_packet_turns(codec, extradata, payload(0, 0, 4096)):
+        orientation = orientation_by_decoding(container, stream)
+    info = stream_info(container, stream, orientation)
+    return Scan(info, raw, kinds, byte_ranges=True, understood=understood(stream))
+
+
+def _first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
+    """Whether the stream itself, not its container, may say that pictures are to be turned."""
+    place = {"h264": 4, "hevc": 21}.get(codec)
+    if place is None or len(extradata) <= place or extradata[0] != 1:
+        return False
+    return mentions_orientation(head, codec, (extradata[place] & 3) + 1)
+
+
+def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None:
+    """FFmpeg's index, which knows what edit lists do, joined with the presentation offsets by byte position."""
+    entries = stream.index_entries
+    rows = np.array([(e.pos, e.size, e.timestamp, e.flags) for e in entries], np.int64).reshape(-1, 4)
+    samples = track.samples
+    if not len(rows) or not len(samples):
+        return None
+    pos, size, dts, flags = rows.T
+    by_pos = np.argsort(samples.pos, kind="stable")
+    found = np.minimum(np.searchsorted(samples.pos[by_pos], pos), len(by_pos) - 1)
+    sample = by_pos[found]
+    if not (samples.pos[sample] == pos).all() or not (samples.size[sample] == size).all():
+        return None
+    offset = samples.offset[sample]
+    # FFmpeg shifts decoding times down so that no offset is negative; the largest shift is what it adds back.
+    shift = max(0, -int(samples.offset.min()))
+    return RawPackets(
+        pos=np.ascontiguousarray(pos),
+        size=np.ascontiguousarray(size),
+        pts=dts + offset + shift,
+        dts=np.ascontiguousarray(dts),
+        duration=samples.duration[sample],
+        key=(flags & 1) != 0,
+        discard=(flags & 2) != 0,
+    )
+
+
+def _fragment_packets(track: mp4.Track) -> RawPackets:
+    samples = track.samples
+    shift = max(0, -int(samples.offset.min())) if len(samples) else 0
+    return RawPackets(
+        pos=samples.pos,
+        size=samples.size,
+        pts=samples.dts + samples.offset,
+        dts=samples.dts - shift,
+        duration=samples.duration,
+        key=samples.key,
+        discard=np.zeros(len(samples), np.bool_),
+    )
+
+
+def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: RawPackets) -> bool:
+    """Compares the first packets with what FFmpeg demuxes; moves all times by the constant that edit lists add."""
+    first: list[tuple[int, int, int | None, int | None]] = []
+    for packet in container.demux(stream):
+        if packet.size == 0 or packet.pos is None:
+            break
+        first.append((packet.pos, packet.size, packet.pts, packet.dts))
+        if len(first) == min(CHECKED_PACKETS, len(raw)):
+            break
+    if not first or first[0][2] is None:
+        return False
+    shift = first[0][2] - int(raw.pts[0])
+    dts_shift = (first[0][3] if first[0][3] is not None else first[0][2]) - int(raw.dts[0])
+    raw.pts = raw.pts + shift
+    raw.dts = raw.dts + dts_shift
+    ours = zip(raw.pos.tolist(), raw.size.tolist(), raw.pts.tolist(), raw.dts.tolist(), strict=True)
+    return all(theirs == mine for theirs, mine in zip(first, ours, strict=False))
+
+
+def _classify_all(
+    codec: str, extradata: bytes, raw: RawPackets, payload: Payload, stream: VideoStream, media: Media
+) -> NDArray[np.uint16]:
+    classifier = make_classifier(codec, extradata)
+    if classifier is None:
+        return kinds_from_container(raw.key, stream.codec_context.codec.intra_only)
+    heads = read_rows(media, raw.pos, raw.size, HEAD)
+    return classifier.classify(heads, raw.size, payload).kinds
