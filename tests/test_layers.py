@@ -27,6 +27,7 @@ LAYERS = (
     "native",
     "reading",
     "decoder",
+    "data",
     "public",
     "samples",
     "verify",

@@ -9,6 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framefeed.data import (
+        Buffered,
+        Chunked,
+        LoaderStats,
+        Sequential,
+        Shuffle,
+        VideoDataset,
+        VideoLoader,
+        video_size_from_file,
+    )
     from framefeed.decoder import CenterCrop, Resize, VideoDecoder
     from framefeed.errors import (
         CatalogError,
@@ -21,17 +31,22 @@ if TYPE_CHECKING:
         InvalidFile,
         MissingBackend,
         NoVideoStream,
+        SampleTimeout,
         SourceError,
+        StateError,
         UnsupportedCodec,
         UnsupportedStream,
     )
     from framefeed.index import Catalog, VideoIndex
+    from framefeed.process.desc import ProcessDesc
     from framefeed.types import Frame, FrameBatch
 
 _HOME = {
+    "Buffered": "data",
     "Catalog": "index",
     "CatalogError": "errors",
     "CenterCrop": "decoder",
+    "Chunked": "data",
     "DecodeError": "errors",
     "FileChanged": "errors",
     "Frame": "types",
@@ -41,20 +56,31 @@ _HOME = {
     "FrameTimeError": "errors",
     "FramefeedError": "errors",
     "InvalidFile": "errors",
+    "LoaderStats": "data",
     "MissingBackend": "errors",
     "NoVideoStream": "errors",
+    "ProcessDesc": "process.desc",
     "Resize": "decoder",
+    "SampleTimeout": "errors",
+    "Sequential": "data",
+    "Shuffle": "data",
     "SourceError": "errors",
+    "StateError": "errors",
     "UnsupportedCodec": "errors",
     "UnsupportedStream": "errors",
+    "VideoDataset": "data",
     "VideoDecoder": "decoder",
     "VideoIndex": "index",
+    "VideoLoader": "data",
+    "video_size_from_file": "data",
 }
 
 __all__ = [
+    "Buffered",
     "Catalog",
     "CatalogError",
     "CenterCrop",
+    "Chunked",
     "DecodeError",
     "FileChanged",
     "Frame",
@@ -64,14 +90,23 @@ __all__ = [
     "FrameTimeError",
     "FramefeedError",
     "InvalidFile",
+    "LoaderStats",
     "MissingBackend",
     "NoVideoStream",
+    "ProcessDesc",
     "Resize",
+    "SampleTimeout",
+    "Sequential",
+    "Shuffle",
     "SourceError",
+    "StateError",
     "UnsupportedCodec",
     "UnsupportedStream",
+    "VideoDataset",
     "VideoDecoder",
     "VideoIndex",
+    "VideoLoader",
+    "video_size_from_file",
 ]
 
 __version__ = "0.1.0"

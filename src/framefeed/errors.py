@@ -15,6 +15,8 @@ written for another library keeps catching what it caught::
     ├── FrameTimeError (IndexError, RuntimeError)  no frame is played at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
+    ├── SampleTimeout (TimeoutError)     a sample took longer than the loader may wait for it
+    ├── StateError (ValueError)          a loader's state cannot be saved or read, or belongs to another loader
     └── MissingBackend (ImportError)     an optional part is not installed
 """
 
@@ -31,7 +33,9 @@ __all__ = [
     "InvalidFile",
     "MissingBackend",
     "NoVideoStream",
+    "SampleTimeout",
     "SourceError",
+    "StateError",
     "UnsupportedCodec",
     "UnsupportedStream",
 ]
@@ -87,11 +91,13 @@ class DecodeError(FramefeedError, RuntimeError):
 
     Attributes:
         frame: Number of the first such frame in presentation order, or None where it is not known.
+        reasons: What is wrong with each such frame, by number, as far as it is known.
     """
 
     def __init__(self, path: object, reason: str, frame: int | None = None) -> None:
         super().__init__(path, reason)
         self.frame = frame
+        self.reasons: dict[int, str] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self.reason, self.frame)
@@ -111,6 +117,14 @@ class FrameSizeError(FramefeedError, ValueError):
 
 class CatalogError(FramefeedError, ValueError):
     """The catalog is damaged or was written by an incompatible version."""
+
+
+class SampleTimeout(FramefeedError, TimeoutError):
+    """A sample took longer than the loader may wait for it."""
+
+
+class StateError(FramefeedError, ValueError):
+    """A loader's state cannot be saved or read, or belongs to another loader."""
 
 
 class MissingBackend(FramefeedError, ImportError):  # type: ignore[misc]  # both have a path

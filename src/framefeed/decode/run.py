@@ -178,4 +178,6 @@ def decode_error(index: VideoIndex, reasons: dict[int, str]) -> DecodeError:
     failed = sorted((int(frame_of[packet]), reason) for packet, reason in reasons.items())
     frame, reason = failed[0]
     more = f" (and {len(failed) - 1} more of the frames asked for)" if len(failed) > 1 else ""
-    return DecodeError(index.path, f"frame {frame} cannot be decoded exactly{more}: {reason}", frame)
+    error = DecodeError(index.path, f"frame {frame} cannot be decoded exactly{more}: {reason}", frame)
+    error.reasons = dict(failed)
+    return error

@@ -129,7 +129,7 @@ class Catalog:
     def __getitem__(self, key: int | str | os.PathLike[str]) -> VideoIndex:
         """The index of a video, by its number or path. While it is in use, the same object each time."""
         if isinstance(key, str | os.PathLike):
-            return self._index(self._number_of(os.fspath(key)))
+            return self._index(self.number_of(key))
         try:
             number = key.__index__()
         except AttributeError:
@@ -137,6 +137,20 @@ class Catalog:
         if not -len(self) <= number < len(self):
             raise NotInCatalog(self._path, f"no video {number}; videos are 0..{len(self) - 1}")
         return self._index(number % len(self))
+
+    def number_of(self, path: str | os.PathLike[str]) -> int:
+        """The number of a video by any spelling of its path.
+
+        Raises:
+            NotInCatalog: The catalog does not have it; the error says why, where that is known.
+        """
+        name = os.fspath(path)
+        number = self._find(name)
+        if number is not None:
+            return number
+        reasons = [bad.reason for bad in self.report if bad.path == absolute(name)]
+        why = f"could not be indexed: {reasons[0]}" if reasons else "build it again with this file"
+        raise NotInCatalog(name, f"not in the catalog {self._path}; {why}")
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str | os.PathLike) and self._find(os.fspath(path)) is not None
@@ -265,14 +279,6 @@ class Catalog:
                     return number
                 place += 1
         return None
-
-    def _number_of(self, path: str) -> int:
-        number = self._find(path)
-        if number is not None:
-            return number
-        reasons = [bad.reason for bad in self.report if bad.path == absolute(path)]
-        why = f"could not be indexed: {reasons[0]}" if reasons else "build it again with this file"
-        raise NotInCatalog(path, f"not in the catalog {self._path}; {why}")
 
     def _index(self, number: int) -> VideoIndex:
         with self._lock:

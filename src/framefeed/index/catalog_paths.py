@@ -13,7 +13,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-__all__ = ["VIDEO_SUFFIXES", "Missing", "Wanted", "absolute", "candidates", "expand", "path_hash", "resolve"]
+__all__ = [
+    "VIDEO_SUFFIXES",
+    "Missing",
+    "Wanted",
+    "absolute",
+    "candidates",
+    "expand",
+    "files_meant",
+    "path_hash",
+    "resolve",
+]
 
 _SUFFIXES = """
 .3g2 .3gp .264 .265 .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m1v .m2ts .m2v .m4v .mj2 .mkv .mov .mp4 .mpeg .mpg .mts
@@ -101,7 +111,7 @@ def expand(
     missing: list[Missing] = []
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fsdecode(given)
-        files = _files(name)
+        files = files_meant(name)
         if not files:
             what = "no video file below this folder" if os.path.isdir(name) else "no file matches this pattern"
             missing.append(Missing(name, what))
@@ -114,7 +124,8 @@ def expand(
     return list(wanted.values()), missing
 
 
-def _files(name: str) -> list[str]:
+def files_meant(name: str) -> list[str]:
+    """The files that a file, folder or pattern stands for, spelt as it is; none for an empty folder."""
     if os.path.isdir(name):
         return list(_videos_below(name))
     if glob.has_magic(name) and not os.path.lexists(name):

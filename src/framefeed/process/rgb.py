@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.process.buffers import allocate
 from framefeed.process.swscale import ACCURATE, BILINEAR, POINT, Scaler, scaler_for
 from framefeed.process.transforms import Geometry
 from framefeed.types import Orientation, StreamInfo
 
-__all__ = ["Layout", "RgbWriter"]
+__all__ = ["Layout", "PictureWriter", "Pixels", "RgbWriter", "Source", "to_planar"]
 
 Layout = Literal["CHW", "HWC"]
+Pixels: TypeAlias = "NDArray[Any]"
 
 UNSPECIFIED = 2
 FULL_RANGE = 2
@@ -25,9 +28,11 @@ _FAST = frozenset({"yuv420p", "yuv422p", "yuvj420p", "yuvj422p"})
 _BLOCK = 16
 _ALIGN = 64
 
+GBR = (1, 2, 0)  # FFmpeg's planes are green, blue, red; ours are red, green, blue
 
-class RgbWriter:
-    """Writes pictures of a stream as 8-bit RGB.
+
+class PictureWriter(ABC):
+    """Writes pictures of a stream as arrays of three 8-bit channels, upright, resized and cropped.
 
     Args:
         stream: The stream; its colour facts are used where a picture does not bring its own.
@@ -44,58 +49,76 @@ class RgbWriter:
 
     def output_size(self, picture: Any) -> tuple[int, int]:
         """Height and width of the result for this picture."""
-        height, width = picture.height, picture.width
-        if self._orientation.swaps_sides:
-            height, width = width, height
-        return self._geometry.output_size(height, width)
+        return self._geometry.output_size(*self.upright_size(picture))
+
+    def upright_size(self, picture: Any) -> tuple[int, int]:
+        """Height and width of this picture as it is shown, before it is resized."""
+        return self._turned((picture.height, picture.width))
 
     def write(self, picture: Any, out: NDArray[np.uint8]) -> None:
         """Converts a picture into ``out``, a contiguous array of the layout and of ``output_size``."""
-        height, width = self._geometry.resize or (0, 0)
-        if self._orientation.swaps_sides:
-            height, width = width, height
-        scaled = (height or picture.height, width or picture.width)
-        if not self._orientation and self._geometry.crop is None:
-            self._convert(picture, scaled, self._layout, out)
-            return
-        upright = np.empty((3, *scaled) if self._layout == "CHW" else (*scaled, 3), np.uint8)
-        self._convert(picture, scaled, self._layout, upright)
-        axes = (1, 2) if self._layout == "CHW" else (0, 1)
-        upright = turn(upright, self._orientation, axes)
-        if self._geometry.crop is not None:
-            top, left, height, width = self._geometry.crop
-            rows, columns = slice(top, top + height), slice(left, left + width)
-            upright = upright[:, rows, columns] if self._layout == "CHW" else upright[rows, columns]
-        out[...] = upright
+        scaled = self._turned(self._geometry.resize) if self._geometry.resize else (picture.height, picture.width)
+        plain = not self._orientation and self._geometry.crop is None
+        result = self._convert(picture, scaled, out if plain else None)
+        if not plain:
+            result = self._cut(turn(result, self._orientation, (1, 2) if self._layout == "CHW" else (0, 1)))
+        if result is not out:
+            out[...] = result
 
-    def _convert(self, picture: Any, size: tuple[int, int], layout: Layout, out: NDArray[np.uint8]) -> None:
-        source = _Source(picture)
+    def _cut(self, upright: Pixels) -> Pixels:
+        if self._geometry.crop is None:
+            return upright
+        top, left, height, width = self._geometry.crop
+        rows, columns = slice(top, top + height), slice(left, left + width)
+        return upright[:, rows, columns] if self._layout == "CHW" else upright[rows, columns]
+
+    def _turned(self, size: tuple[int, int]) -> tuple[int, int]:
+        return (size[1], size[0]) if self._orientation.swaps_sides else size
+
+    def _matrix_of(self, picture: Any) -> int:
+        matrix: int = picture.colorspace
+        return matrix if matrix != UNSPECIFIED else self._matrix
+
+    def _is_full_range(self, picture: Any) -> bool:
+        return picture.format.name.startswith("yuvj") or (picture.color_range or self._range) == FULL_RANGE
+
+    @abstractmethod
+    def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
+        """The picture as it lies, scaled to (height, width): in ``out`` where that will do, else somewhere else."""
+
+
+class RgbWriter(PictureWriter):
+    """Writes pictures of a stream as 8-bit RGB."""
+
+    def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
+        source = Source(picture)
+        height, width = size
         same_size = size == (picture.height, picture.width)
         fast = same_size and picture.format.name in _FAST
         if same_size:
             source.make_even(_BLOCK if fast else 2)
             # The size that is converted: what lies beyond the picture is padding, and cut off again.
             size = (source.height, source.width)
-        packed = layout == "HWC" and fast
+        packed = self._layout == "HWC" and fast
         exact = POINT | ACCURATE if same_size else BILINEAR | ACCURATE
         scaler = scaler_for(
             (source.width, source.height, picture.format.name),
             (size[1], size[0], "rgb24" if packed else "gbrp"),
-            picture.colorspace if picture.colorspace != UNSPECIFIED else self._matrix,
-            picture.format.name.startswith("yuvj") or (picture.color_range or self._range) == FULL_RANGE,
+            self._matrix_of(picture),
+            self._is_full_range(picture),
             BILINEAR if fast else exact,
         )
         if packed:
-            _to_packed(scaler, source, size, out)
-        elif layout == "CHW":
-            _to_planar(scaler, source, size, out)
-        else:
-            planar = np.empty((3, *out.shape[:2]), np.uint8)
-            _to_planar(scaler, source, size, planar)
-            out[...] = planar.transpose(1, 2, 0)
+            result = _to_packed(scaler, source, size, out)
+            return result if result is out else result[:height, :width]
+        planar = to_planar(scaler, source, size, GBR, out if self._layout == "CHW" else None)
+        if planar is out:
+            return planar
+        planar = planar[:, :height, :width]
+        return planar if self._layout == "CHW" else planar.transpose(1, 2, 0)
 
 
-class _Source:
+class Source:
     """A picture's planes, as addresses and bytes a line."""
 
     def __init__(self, picture: Any) -> None:
@@ -135,7 +158,7 @@ class _Source:
         for plane, width in zip(self._picture.planes, widths, strict=True):
             rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
             lines = height if plane.height == self.height else height // 2
-            copy = np.zeros((lines, -(-width // _ALIGN) * _ALIGN + _ALIGN), np.uint8)
+            copy = np.zeros((lines, padded(width)), np.uint8)
             across = min(copy.shape[1], rows.shape[1])
             copy[: plane.height, :across] = rows[:, :across]
             self._copies.append(copy)
@@ -143,27 +166,50 @@ class _Source:
         self.strides = tuple(copy.shape[1] for copy in self._copies)
 
 
-def turn(array: NDArray[np.uint8], orientation: Orientation, axes: tuple[int, int]) -> NDArray[np.uint8]:
+def turn(array: Pixels, orientation: Orientation, axes: tuple[int, int]) -> Pixels:
     """The array mirrored and turned; a view."""
     if orientation.mirrored:
         array = np.flip(array, axes[1])
     return np.rot90(array, orientation.quarter_turns, axes)
 
 
-def _to_packed(scaler: Scaler, source: _Source, size: tuple[int, int], out: NDArray[np.uint8]) -> None:
-    target = out if out.shape[:2] == size else np.empty((*size, 3), np.uint8)
+def _to_packed(scaler: Scaler, source: Source, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
+    target = out if out is not None and out.shape[:2] == size else allocate((*size, 3))
     scaler(source.pointers, source.strides, (target.ctypes.data,), (size[1] * 3,))
-    if target is not out:
-        out[...] = target[: out.shape[0], : out.shape[1]]
+    return target
 
 
-def _to_planar(scaler: Scaler, source: _Source, size: tuple[int, int], out: NDArray[np.uint8]) -> None:
-    _, height, width = out.shape
+def to_planar(
+    scaler: Scaler,
+    source: Source,
+    size: tuple[int, int],
+    order: tuple[int, int, int],
+    out: NDArray[np.uint8] | None = None,
+    word: type[np.uint8] | type[np.uint16] = np.uint8,
+) -> Pixels:
+    """Converts into three planes.
+
+    Args:
+        scaler: What converts, to planes of ``size``.
+        source: What is converted.
+        size: Height and width of what is converted.
+        order: For each of FFmpeg's planes, which one of the result it is.
+        out: Contiguous array for the result; not used where it does not fit.
+        word: What the scaler writes for a sample.
+
+    Returns:
+        ``out``, or other memory of the shape (3, height, width).
+    """
+    across = size[1] * np.dtype(word).itemsize
     # Room for whole blocks: the general path, too, writes a little past the end of a line.
-    stride = size[1] if size[1] % _BLOCK == 0 else -(-size[1] // _ALIGN) * _ALIGN + _ALIGN
-    target = out if (height, width) == size and stride == width else np.empty((3, size[0], stride), np.uint8)
-    red, plane = target.ctypes.data, size[0] * stride
-    # FFmpeg's planes are green, blue, red; ours are red, green, blue.
-    scaler(source.pointers, source.strides, (red + plane, red + 2 * plane, red), (stride, stride, stride))
-    if target is not out:
-        out[...] = target[:, :height, :width]
+    stride = across if size[1] % _BLOCK == 0 else padded(across)
+    fits = out is not None and out.shape == (3, *size) and stride == across
+    target = out if out is not None and fits else allocate((3, size[0], stride))
+    first, plane = target.ctypes.data, size[0] * stride
+    scaler(source.pointers, source.strides, tuple(first + plane * place for place in order), (stride,) * 3)
+    return target if target is out else target.view(word)[:, :, : size[1]]
+
+
+def padded(width: int) -> int:
+    """Bytes of a line of that many, with room behind its end."""
+    return -(-width // _ALIGN) * _ALIGN + _ALIGN

@@ -1,0 +1,24 @@
+"""Datasets, orders and the loader."""
+
+from __future__ import annotations
+
+from framefeed.data.dataset import VideoDataset, VideoSize, video_size_from_file
+from framefeed.data.loader import SkippedSample, VideoLoader, parse_bytes
+from framefeed.data.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
+from framefeed.data.stats import LoaderStats
+
+__all__ = [
+    "Buffered",
+    "Chunked",
+    "Layout",
+    "LoaderStats",
+    "Order",
+    "Sequential",
+    "Shuffle",
+    "SkippedSample",
+    "VideoDataset",
+    "VideoLoader",
+    "VideoSize",
+    "parse_bytes",
+    "video_size_from_file",
+]

@@ -1,0 +1,164 @@
+"""Samples on their way to being tensors: where each decoded frame has to go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.data.randomness import uniforms
+from framefeed.data.videos import Bases, OpenVideo, Videos
+from framefeed.errors import FrameSizeError
+from framefeed.process.desc import BoundDesc, Changes, Draw
+from framefeed.process.finish import Finisher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from framefeed.data.sequences import Sequences
+
+__all__ = ["Assembly", "Place", "SampleRef", "empty_bases", "locate_samples", "shape_conflict", "write_bases"]
+
+Place = tuple[int, int]
+"""A row of the batch, and which frame of its sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleRef:
+    """A sample before it is decoded.
+
+    Attributes:
+        number: Its number in the dataset.
+        file: The number of its file.
+        frames: The numbers of its frames.
+        draw: Its random numbers.
+    """
+
+    number: int
+    file: int
+    frames: NDArray[np.int64]
+    draw: Draw
+
+
+def locate_samples(sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int) -> list[SampleRef]:
+    """Finds the frames and draws the random numbers of samples."""
+    files, firsts = sequences.locate(samples)
+    frames = sequences.frames(files, firsts)
+    draws = [uniforms(seed, epoch, samples, which).tolist() for which in range(3)]
+    return [
+        SampleRef(number, file, row, Draw(top, left, flip))
+        for number, file, row, top, left, flip in zip(samples.tolist(), files.tolist(), frames, *draws, strict=True)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _finisher(bound: BoundDesc) -> Finisher:
+    return Finisher(bound)
+
+
+class Assembly:
+    """Tensors of some samples, filled in frame by frame, from several threads at once.
+
+    Args:
+        videos: The dataset's files.
+        samples: What to assemble.
+        length: Frames of a sequence.
+        stacked: Whether the samples become one batch and so need equal shapes.
+
+    Attributes:
+        rows: For each sample its tensors by name, in their final layout.
+        batch: All samples' tensors by name where they are stacked.
+        targets: By file and frame, where the frame goes. Frames that no description shows are left out.
+    """
+
+    def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, *, stacked: bool) -> None:
+        self.samples = samples
+        self._videos = [videos[sample.file] for sample in samples]
+        self._places = {
+            name: bound.desc.places(length).tolist()
+            for name, bound in (self._videos[0].bound.items() if samples else ())
+        }
+        self.batch: dict[str, Tensor] = {}
+        self.rows: list[dict[str, Tensor]] = self._stacked(length) if stacked else self._separate(length)
+        self.targets: dict[tuple[int, int], list[Place]] = {}
+        shown = [k for k in range(length) if any(places[k] >= 0 for places in self._places.values())]
+        for row, sample in enumerate(samples):
+            frames = sample.frames.tolist()
+            for k in shown:
+                self.targets.setdefault((sample.file, frames[k]), []).append((row, k))
+
+    def put(self, bases: Bases, places: Sequence[Place]) -> None:
+        """Writes a decoded frame to its places."""
+        for row, k in places:
+            draw = self.samples[row].draw
+            for name, bound in self._videos[row].bound.items():
+                place = self._places[name][k]
+                if place >= 0:
+                    _finisher(bound).finish(bases[bound.base], self.rows[row][name], place, draw)
+
+    def changes(self, row: int) -> dict[str, Changes]:
+        """By name, what was done to a sample."""
+        draw = self.samples[row].draw
+        return {name: bound.changes(draw) for name, bound in self._videos[row].bound.items()}
+
+    def video(self, row: int) -> OpenVideo:
+        """The video of a sample."""
+        return self._videos[row]
+
+    def _separate(self, length: int) -> list[dict[str, Tensor]]:
+        return [
+            {name: _finisher(bound).empty(1, bound.desc.num_frames(length))[0] for name, bound in video.bound.items()}
+            for video in self._videos
+        ]
+
+    def _stacked(self, length: int) -> list[dict[str, Tensor]]:
+        first = self._videos[0]
+        for video in self._videos:
+            conflict = shape_conflict(first, video)
+            if conflict is not None:
+                raise conflict
+        for name, bound in first.bound.items():
+            self.batch[name] = _finisher(bound).empty(len(self.samples), bound.desc.num_frames(length))
+        return [{name: tensor[row] for name, tensor in self.batch.items()} for row in range(len(self.samples))]
+
+
+def shape_conflict(first: OpenVideo, video: OpenVideo) -> FrameSizeError | None:
+    """The error for two videos whose samples cannot share a batch; None where they can."""
+    for name, bound in video.bound.items():
+        other = first.bound[name]
+        if bound is not other and bound.output_size != other.output_size:
+            return FrameSizeError(
+                video.index.path,
+                f"{name!r} of it is {_size(bound)} and of {first.index.path} {_size(other)}: a batch needs one size; "
+                "give scale_width and scale_height, or width and height",
+            )
+    return None
+
+
+def _size(bound: BoundDesc) -> str:
+    height, width = bound.output_size
+    return f"{width}x{height}"
+
+
+def write_bases(video: OpenVideo, picture: Any, out: Bases, frame: int) -> None:
+    """Makes all bases of a decoded picture."""
+    for kind, writer in video.writers.items():
+        array = out[kind]
+        found = writer.output_size(picture)
+        if found != array.shape[1:]:
+            height, width = array.shape[1:]
+            raise FrameSizeError(
+                video.index.path,
+                f"frame {frame} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: the size "
+                "changes in mid-stream; give scale_width and scale_height",
+            )
+        writer.write(picture, array)
+
+
+def empty_bases(shapes: Mapping[Any, tuple[int, int, int]]) -> dict[Any, NDArray[np.uint8]]:
+    """Arrays for the bases of one frame."""
+    return {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()}

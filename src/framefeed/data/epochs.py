@@ -1,0 +1,172 @@
+"""Which samples make up each batch of an epoch: an order of ours, or whatever a torch sampler says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.data.orders import Layout, Order
+
+__all__ = ["Epochs", "OrderedEpochs", "SampledEpochs"]
+
+Batches = Iterator[NDArray[np.int64]]
+
+
+class Epochs(Protocol):
+    """Gives the batches of any epoch."""
+
+    @property
+    def name(self) -> str:
+        """Stands for the order and its parameters."""
+
+    def batches(self, epoch: int, skip: int) -> Batches:
+        """The batches of an epoch after the first ``skip``."""
+
+    def __len__(self) -> int:
+        """Number of batches of an epoch."""
+
+    def state(self) -> dict[str, Any]:
+        """What is needed beside the seed and the epoch to have the same batches again."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Takes back what ``state`` gave."""
+
+
+@dataclass
+class OrderedEpochs:
+    """Batches by one of our orders: a pure function of seed, epoch and rank, so there is nothing to save."""
+
+    order: Order
+    layout: Layout
+    batch_size: int
+    drop_last: bool
+    seed: int
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def name(self) -> str:
+        """The order as it is written in code."""
+        return repr(self.order)
+
+    def __len__(self) -> int:
+        if self.drop_last:  # the same for all ranks, even where one of them has a sample more
+            return self.layout.num_samples // self.world // self.batch_size
+        share = (self.layout.num_samples - self.rank + self.world - 1) // self.world
+        return -(-share // self.batch_size)
+
+    def batches(self, epoch: int, skip: int) -> Batches:
+        """The batches of an epoch after the first ``skip``."""
+        samples = self.order.indices(self.layout, seed=self.seed, epoch=epoch, rank=self.rank, world=self.world)
+        for number in range(skip, len(self)):
+            yield samples[number * self.batch_size : (number + 1) * self.batch_size]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+
+@dataclass
+class SampledEpochs:
+    """Batches by a torch sampler or batch sampler.
+
+    Its randomness comes from (seed, epoch), where it uses torch's default generator, or from its own generator, whose
+    state at the beginning of the epoch is saved.
+    """
+
+    sampler: Iterable[Any]
+    batch_size: int | None  # None for a batch sampler
+    drop_last: bool
+    seed: int
+    num_samples: int
+
+    def __post_init__(self) -> None:
+        self._begun: Any = None
+
+    @property
+    def name(self) -> str:
+        """The sampler's class."""
+        return f"{type(self.sampler).__module__}.{type(self.sampler).__qualname__}"
+
+    def __len__(self) -> int:
+        try:
+            count = len(self.sampler)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"{self.name} has no length, so the loader has none") from None
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def batches(self, epoch: int, skip: int) -> Batches:
+        """The batches of an epoch after the first ``skip``."""
+        import torch
+
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+        generator = _generator(self.sampler)
+        if generator is not None:
+            if self._begun is not None:
+                generator.set_state(self._begun)
+            self.begun_with = generator.get_state()
+            self._begun = None
+        # Samplers draw when they are first asked: then torch's generator is ours for a moment.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_mix(self.seed, epoch))
+            source = iter(self.sampler)
+            first = list(itertools.islice(source, 1))
+        found = itertools.chain(first, source)
+        groups = map(list, found) if self.batch_size is None else _grouped(found, self.batch_size, self.drop_last)
+        for group in itertools.islice(groups, skip, None):
+            yield self._checked(group)
+
+    begun_with: Any = None
+
+    def _checked(self, group: list[Any]) -> NDArray[np.int64]:
+        samples = np.array([int(sample) for sample in group], np.int64)
+        outside = (samples < -self.num_samples) | (samples >= self.num_samples)
+        if outside.any():
+            raise IndexError(
+                f"{self.name} asks for sample {samples[outside][0]}; samples are 0..{self.num_samples - 1}"
+            )
+        return np.where(samples < 0, samples + self.num_samples, samples)
+
+    def state(self) -> dict[str, Any]:
+        """The generator as it was when the epoch began, for samplers that have one of their own."""
+        return {} if self.begun_with is None else {"generator": self.begun_with.tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The next epoch begins with that generator."""
+        import torch
+
+        if "generator" in state:
+            self._begun = torch.tensor(state["generator"], dtype=torch.uint8)
+
+
+def _generator(sampler: Any) -> Any:
+    for owner in (sampler, getattr(sampler, "sampler", None)):
+        generator = getattr(owner, "generator", None)
+        if generator is not None:
+            return generator
+    return None
+
+
+def _mix(seed: int, epoch: int) -> int:
+    digest = blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _grouped(samples: Iterator[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
+    while True:
+        group = list(itertools.islice(samples, size))
+        if not group or (drop_last and len(group) < size):
+            return
+        yield group

@@ -1,0 +1,618 @@
+"""The machine behind a loader's iterator: threads that decode groups and put frames into batches.
+
+The look-ahead decides what to decode and what to keep; here it is done. A batch is *open* while its tensors are being
+filled in. A few batches are open at a time, in order. Every frame that one of them needs is either kept from an earlier
+job, on its way by a job that was planned before, or gets a job now. A frame that nobody will need later goes straight
+from the decoder into the batch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.data.assembly import Assembly, SampleRef, locate_samples, shape_conflict, write_bases
+from framefeed.data.dataset import VideoDataset
+from framefeed.data.stats import LoaderStats
+from framefeed.data.store import FrameStore
+from framefeed.data.videos import Bases, OpenVideo
+from framefeed.decode.default import cpu_engine
+from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
+from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead, Use
+
+__all__ = ["Feed", "FinishedBatch"]
+
+# How far ahead the order is looked at, in terms: what lies beyond is not kept anyway.
+WINDOW = 1.25
+MIN_WINDOW_BATCHES = 16
+MAX_WINDOW_USES = 1_000_000
+# How many uses are looked up at once, for the first batch and for the others: the window grows gradually, so that the
+# first batch does not take long to come.
+FIRST_GROWTH = 8192
+GROWTH = 2048
+
+# Kept frames that are written into a batch by one thread in one go.
+FINISH_CHUNK = 16
+
+
+class _Stopped(Exception):
+    """Ends a decoding job that nobody waits for."""
+
+
+@dataclass(eq=False)
+class _Planned:
+    """A batch of the known future."""
+
+    samples: list[SampleRef]
+    uses: list[Use]
+
+
+@dataclass(eq=False)
+class FinishedBatch:
+    """A batch that is complete.
+
+    Attributes:
+        samples: All its samples, those that failed too.
+        assembly: The tensors of those that did not fail when it was opened; None where none is left.
+        rows: For each row of the assembly, the place of its sample in ``samples``.
+        errors: By place in ``samples``, what went wrong.
+    """
+
+    samples: list[SampleRef]
+    assembly: Assembly | None = None
+    rows: list[int] = field(default_factory=list)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    remaining: int = 0
+
+    def fail(self, key: Key, error: Exception) -> None:
+        """Notes that a frame cannot be had."""
+        assert self.assembly is not None
+        for row, _ in self.assembly.targets[key]:
+            self.errors.setdefault(self.rows[row], error)
+
+
+class _Frame:
+    """A frame that is being decoded or is kept.
+
+    Attributes:
+        bases: What is kept of it; None while it is being decoded.
+        waiting: Batches that need it, and whether they have claimed it.
+    """
+
+    __slots__ = ("bases", "waiting")
+
+    def __init__(self) -> None:
+        self.bases: Bases | None = None
+        self.waiting: list[tuple[FinishedBatch, bool]] = []
+
+
+@dataclass(eq=False)
+class _Job:
+    """A group that is to be decoded or is being decoded."""
+
+    video: int
+    start: int
+    frames: set[int]
+    goes_on: bool
+    started: float | None = None
+    abandoned: bool = False
+    undelivered: set[int] = field(default_factory=set)
+    then: _Job | None = None
+
+    @property
+    def group(self) -> Group:
+        return self.video, self.start
+
+    def merge(self, other: GroupJob, frames: set[int]) -> None:
+        """Takes on what another job of the group would have done."""
+        self.frames |= frames
+        self.goes_on = other.goes_on
+
+
+class Feed:
+    """Fills batches in the background, in order.
+
+    Args:
+        dataset: Where samples come from.
+        batches: The numbers of the samples of each batch.
+        seed, epoch: For random crops and flips.
+        budget, store: Memory for frames that are kept.
+        num_threads: How many threads decode.
+        buffer_length: How many batches are prepared ahead.
+        timeout: Seconds that decoding for a sample may take; 0 for no limit.
+        stats: What is counted into; several feeds may share it.
+    """
+
+    def __init__(
+        self,
+        dataset: VideoDataset,
+        batches: Iterator[NDArray[np.int64]],
+        *,
+        seed: int,
+        epoch: int,
+        budget: Budget,
+        store: FrameStore,
+        num_threads: int,
+        buffer_length: int,
+        timeout: float,
+        stats: LoaderStats,
+    ) -> None:
+        self._dataset = dataset
+        self._videos = dataset.videos
+        self._shown = dataset.shown
+        self._source = batches
+        self._seed = seed
+        self._epoch = epoch
+        self._store = store
+        self._buffer_length = buffer_length
+        self._timeout = timeout
+        self._stats = stats
+        self._sizes: dict[int, int] = {}
+        self._ahead = LookAhead(budget, self._size_of)
+        self._changed = threading.Condition()
+        self._known: deque[_Planned] = deque()
+        self._known_uses = 0
+        self._window = 0.0
+        self._exhausted = False
+        self._clock = itertools.count()
+        self._open: deque[FinishedBatch] = deque()
+        self._opening = False
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._frames: dict[Key, _Frame] = {}
+        self._failed: dict[Key, Exception] = {}
+        self._queued: dict[Group, _Job] = {}
+        self._running: dict[Group, _Job] = {}
+        self._crash: BaseException | None = None
+        self._closed = False
+        self._local = threading.local()
+        self._threads = [self._start_thread() for _ in range(num_threads)]
+        _feeds.add(self)
+        with self._changed:
+            self._ask_for_opening()
+
+    # --- for the consumer -----------------------------------------------------------------------------------------
+
+    def next(self) -> FinishedBatch | None:
+        """The next batch, when it is complete; None after the last."""
+        begin = time.perf_counter()
+        try:
+            with self._changed:
+                while True:
+                    if self._crash is not None:
+                        raise self._crash
+                    if self._closed:
+                        return None
+                    if self._open and not self._open[0].remaining:
+                        batch = self._open.popleft()
+                        self._ask_for_opening()
+                        return batch
+                    if not self._open and not self._opening:
+                        return None
+                    self._changed.wait(self._until_timeout())
+                    self._give_up_on_slow_jobs()
+        finally:
+            self._stats.wait_seconds += time.perf_counter() - begin
+
+    def close(self) -> None:
+        """Stops all work and gives memory back. Threads end by themselves, within one picture's time."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._tasks.clear()
+            self._open.clear()
+            self._known.clear()
+            for frame in self._frames.values():
+                if frame.bases is not None:
+                    self._store.give_back(frame.bases)
+            self._frames.clear()
+            self._ahead.close()
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        """Waits for the threads of a closed feed."""
+        end = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()))
+
+    # --- threads --------------------------------------------------------------------------------------------------
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name="framefeed-loader", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._tasks and not self._closed and not self._prefetch():
+                    self._changed.wait()
+                if self._closed:
+                    return
+                task = self._tasks.popleft()
+            try:
+                task()
+            except _Stopped:
+                continue
+            except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
+                with self._changed:
+                    self._crash = error
+                    self._changed.notify_all()
+                return
+
+    # --- opening batches ------------------------------------------------------------------------------------------
+
+    def _ask_for_opening(self) -> None:
+        if self._opening or self._closed or len(self._open) >= self._buffer_length or self._at_end():
+            return
+        self._opening = True
+        self._tasks.appendleft(self._open_next)
+        self._changed.notify()
+
+    def _at_end(self) -> bool:
+        return self._exhausted and not self._known
+
+    def _open_next(self) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._look_ahead()
+            if self._known:
+                self._open_batch(self._known.popleft())
+            self._opening = False
+            self._ask_for_opening()
+            self._changed.notify_all()
+
+    def _look_ahead(self) -> None:
+        """Adds to the known future."""
+        added, limit = 0, GROWTH if self._known else FIRST_GROWTH
+        while not self._exhausted and added < limit:
+            if len(self._known) >= MIN_WINDOW_BATCHES and self._known_uses >= self._window:
+                return
+            numbers = next(self._source, None)
+            if numbers is None:
+                self._exhausted = True
+                return
+            samples = locate_samples(self._dataset.sequences, numbers, self._seed, self._epoch)
+            planned = _Planned(samples, self._uses(samples))
+            if not self._window:
+                self._window = self._window_of(planned)
+            self._known.append(planned)
+            self._known_uses += len(planned.uses)
+            added += len(planned.samples)
+            self._ahead.extend(planned.uses)
+
+    def _window_of(self, planned: _Planned) -> float:
+        terms = [self._ahead.term(use.video) for use in planned.uses[:1]]
+        return min(MAX_WINDOW_USES, WINDOW * max(terms, default=0))
+
+    def _uses(self, samples: list[SampleRef]) -> list[Use]:
+        uses = []
+        shown = self._shown
+        for sample in samples:
+            try:
+                starts = self._videos[sample.file].starts
+            except FramefeedError:
+                continue  # noticed again, and reported, when the batch is opened
+            file, frames = sample.file, sample.frames[shown]
+            for frame, start in zip(frames.tolist(), starts[frames].tolist(), strict=True):
+                uses.append(Use(next(self._clock), file, frame, start))
+        return uses
+
+    def _size_of(self, file: int) -> int:
+        size = self._sizes.get(file)
+        if size is None:
+            size = self._sizes[file] = self._videos[file].frame_bytes
+        return size
+
+    def _open_batch(self, planned: _Planned) -> None:
+        self._known_uses -= len(planned.uses)
+        batch = FinishedBatch(planned.samples)
+        good: list[SampleRef] = []
+        first: OpenVideo | None = None
+        for place, sample in enumerate(planned.samples):
+            try:
+                video = self._videos[sample.file]
+                first = first or video
+                conflict = shape_conflict(first, video)
+                if conflict is not None:
+                    raise conflict
+            except FramefeedError as error:
+                batch.errors[place] = error
+            else:
+                good.append(sample)
+                batch.rows.append(place)
+        if good:
+            batch.assembly = Assembly(self._videos, good, self._dataset.sequence_length, stacked=True)
+            batch.remaining = len(batch.assembly.targets)
+        opening = self._ahead.open(planned.uses)
+        self._open.append(batch)
+        targets = batch.assembly.targets if batch.assembly is not None else {}
+        ready: list[Key] = []
+        for key in opening.held:
+            if key not in targets:  # of samples that failed
+                self._ahead.release(key)
+                continue
+            frame = self._frames[key]
+            if frame.bases is not None:
+                ready.append(key)
+            else:
+                frame.waiting.append((batch, True))
+        self._stats.hits += len(opening.held)
+        for low in range(0, len(ready), FINISH_CHUNK):
+            self._submit_finishing(batch, ready[low : low + FINISH_CHUNK])
+        for job in opening.jobs:
+            self._stats.misses += len(job.now)
+            self._submit(job, batch, targets)
+        self._drop_frames()
+
+    # --- kept frames -> batch -------------------------------------------------------------------------------------
+
+    def _submit_finishing(self, batch: FinishedBatch, keys: Sequence[Key]) -> None:
+        frames = [(key, self._frames[key].bases) for key in keys]
+        assembly = batch.assembly
+        assert assembly is not None
+
+        def finish() -> None:
+            for key, bases in frames:
+                assert bases is not None
+                assembly.put(bases, assembly.targets[key])
+            with self._changed:
+                if self._closed:
+                    return
+                for key, _ in frames:
+                    self._ahead.release(key)
+                self._drop_frames()
+                self._done(batch, len(frames))
+
+        self._tasks.append(finish)
+        self._changed.notify()
+
+    def _done(self, batch: FinishedBatch, count: int) -> None:
+        batch.remaining -= count
+        if not batch.remaining:
+            self._changed.notify_all()
+
+    def _drop_frames(self) -> None:
+        """Lets go of frames that the look-ahead does not want to keep any longer."""
+        for key in self._ahead.take_dropped():
+            frame = self._frames.get(key)
+            if frame is not None and frame.bases is not None:
+                self._store.give_back(frame.bases)
+                del self._frames[key]
+
+    # --- decoding -------------------------------------------------------------------------------------------------
+
+    def _prefetch(self) -> bool:
+        """Starts on a group that will be needed soon, where there is nothing else to do."""
+        if self._at_end() and not self._known:
+            return False
+        upcoming = itertools.islice(self._known, 2 * self._buffer_length)
+        job = self._ahead.prefetch(use for planned in upcoming for use in planned.uses)
+        if job is None:
+            return False
+        self._submit(job, None, {})
+        self._drop_frames()
+        return bool(self._tasks)
+
+    def _submit(self, planned: GroupJob, batch: FinishedBatch | None, targets: Any) -> None:
+        """Adds a group to what is to be decoded; a group is decoded by one thread at a time."""
+        frames: set[int] = set()
+        for number in planned.now:
+            key = (planned.video, number)
+            if batch is None or key not in targets:
+                continue
+            if key in self._failed:
+                batch.fail(key, self._failed[key])
+                self._done(batch, 1)
+                continue
+            frame = self._frames.get(key)
+            if frame is None:
+                frame = self._frames[key] = _Frame()
+                frames.add(number)
+            frame.waiting.append((batch, False))
+        for number in planned.keep:
+            key = (planned.video, number)
+            if key in self._failed:
+                self._ahead.discard(key)
+            elif key not in self._frames:
+                self._frames[key] = _Frame()
+                frames.add(number)
+        if not frames:
+            return
+        group = planned.group
+        queued = self._queued.get(group)
+        if queued is not None:
+            queued.merge(planned, frames)
+            return
+        job = _Job(planned.video, planned.start, frames, planned.goes_on)
+        self._queued[group] = job
+        running = self._running.get(group)
+        if running is not None:
+            running.then = job
+        else:
+            self._enqueue(job)
+
+    def _enqueue(self, job: _Job) -> None:
+        self._tasks.append(lambda: self._decode(job))
+        self._changed.notify()
+
+    def _decode(self, job: _Job) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            del self._queued[job.group]
+            self._running[job.group] = job
+            job.started = time.monotonic()
+            frames = sorted(job.frames)
+            job.undelivered = set(frames)
+        video = self._videos[job.video]
+        error: Exception | None = None
+        try:
+            plan = cpu_engine().decode(
+                video.index,
+                video.source,
+                frames,
+                lambda row, picture: self._deliver(job, video, frames[row], picture),
+                num_threads=1,
+                read_on=job.goes_on,
+            )
+        except (FramefeedError, OSError, MemoryError) as caught:
+            error = caught
+        finally:
+            self._end_job(job, video, error)
+        if error is None:
+            sizes = video.index.packets.size
+            with self._changed:
+                self._stats.frames_decoded += plan.num_packets
+                self._stats.bytes_read += sum(int(sizes[each.packets].sum()) for each in plan.jobs)
+
+    def _end_job(self, job: _Job, video: OpenVideo, error: Exception | None) -> None:
+        with self._changed:
+            if job.abandoned or self._closed:
+                return
+            del self._running[job.group]
+            if error is not None:
+                for frame in sorted(job.undelivered):
+                    self._fail((job.video, frame), _error_of(video, frame, error))
+            if job.then is not None:
+                self._enqueue(job.then)
+
+    def _deliver(self, job: _Job, video: OpenVideo, number: int, picture: Any) -> None:
+        """Takes a decoded picture: into the batches that wait for it, and into the store where it is to be kept."""
+        key = (job.video, number)
+        with self._changed:
+            if self._closed or job.abandoned:
+                raise _Stopped
+            frame = self._frames[key]
+            keep = self._ahead.claim(key)
+            waiting, frame.waiting = frame.waiting, []
+            if not keep and not waiting:
+                job.undelivered.discard(number)
+                del self._frames[key]
+                return
+        bases = self._store.allocate(video.base_shapes) if keep else self._scratch(video)
+        try:
+            write_bases(video, picture, bases, number)
+            while True:
+                for batch, _ in waiting:
+                    assert batch.assembly is not None
+                    batch.assembly.put(bases, batch.assembly.targets[key])
+                with self._changed:
+                    if self._closed or job.abandoned:
+                        raise _Stopped
+                    for batch, claimed in waiting:
+                        self._done(batch, 1)
+                        if claimed:
+                            self._ahead.release(key)
+                    waiting, frame.waiting = frame.waiting, []
+                    if not waiting:
+                        job.undelivered.discard(number)
+                        self._keep(key, frame, bases, claimed=keep, video=video)
+                        return
+        except BaseException as error:
+            if keep:
+                self._store.give_back(bases)
+            with self._changed:
+                if keep and not self._closed:
+                    self._ahead.release(key)
+                if isinstance(error, FrameSizeError) and not (self._closed or job.abandoned):
+                    frame.waiting += waiting
+                    job.undelivered.discard(number)
+                    self._fail(key, error)
+                    return  # the others may be of the right size
+            raise
+
+    def _keep(self, key: Key, frame: _Frame, bases: Bases, *, claimed: bool, video: OpenVideo) -> None:
+        """Keeps a frame that all who waited for it have, if it is to be kept."""
+        if claimed:
+            frame.bases = bases
+            self._ahead.release(key)
+            self._drop_frames()
+        elif self._ahead.holds(key):  # decided only while it was being written
+            frame.bases = self._store.allocate(video.base_shapes)
+            for kind, array in bases.items():
+                frame.bases[kind][...] = array
+        else:
+            del self._frames[key]
+
+    def _scratch(self, video: OpenVideo) -> Bases:
+        """This thread's own arrays, for frames that are not kept."""
+        shapes = video.base_shapes
+        found: tuple[Any, Bases] | None = getattr(self._local, "scratch", None)
+        if found is None or found[0] != shapes:
+            found = (shapes, {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()})
+            self._local.scratch = found
+        return found[1]
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def _fail(self, key: Key, error: Exception) -> None:
+        frame = self._frames.pop(key, None)
+        if isinstance(error, DecodeError | FrameSizeError):
+            self._failed[key] = error  # the file's content is bad: no need to try again
+        self._ahead.discard(key)
+        self._drop_frames()
+        for batch, _ in frame.waiting if frame is not None else ():
+            batch.fail(key, error)
+            self._done(batch, 1)
+
+    def _until_timeout(self) -> float | None:
+        if not self._timeout:
+            return None
+        begun = [job.started for job in self._running.values() if job.started is not None]
+        return max(0.01, min(begun, default=time.monotonic()) + self._timeout - time.monotonic())
+
+    def _give_up_on_slow_jobs(self) -> None:
+        if not self._timeout:
+            return
+        now = time.monotonic()
+        for job in list(self._running.values()):
+            if job.started is not None and now - job.started > self._timeout:
+                job.abandoned = True
+                del self._running[job.group]
+                path = self._videos[job.video].index.path
+                for frame in sorted(job.undelivered):
+                    reason = f"frame {frame} was not decoded within {self._timeout:g} s; give a longer timeout"
+                    self._fail((job.video, frame), SampleTimeout(path, reason))
+                if job.then is not None:
+                    self._enqueue(job.then)
+                self._threads.append(self._start_thread())  # the other one may never come back
+
+
+def _error_of(video: OpenVideo, frame: int, error: Exception) -> Exception:
+    """What is wrong with one frame of a job that failed."""
+    if isinstance(error, DecodeError):
+        reason = error.reasons.get(frame)
+        if reason is not None:
+            return DecodeError(error.path, f"frame {frame} cannot be decoded exactly: {reason}", frame)
+    if isinstance(error, FramefeedError):
+        return error
+    wrapped = DecodeError(video.index.path, f"frame {frame} cannot be decoded: {error}", frame)
+    wrapped.__cause__ = error
+    return wrapped
+
+
+_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # A thread that is inside a decoder when the interpreter goes away would take the process down with it.
+    for feed in list(_feeds):
+        feed.close()
+    for feed in list(_feeds):
+        with contextlib.suppress(RuntimeError):
+            feed.join(5.0)

@@ -1,0 +1,433 @@
+"""``VideoLoader``: batches of a dataset, decoded ahead by threads that know what will be needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+import re
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
+
+from framefeed.data.dataset import LABELS, VideoDataset
+from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
+from framefeed.data.feed import Feed, FinishedBatch
+from framefeed.data.orders import Order, resolve
+from framefeed.data.state import VERSION, check_state, read_state, write_state
+from framefeed.data.stats import LoaderStats
+from framefeed.data.store import FrameStore
+from framefeed.decode.engine import available_cpus
+from framefeed.errors import StateError
+from framefeed.plan.lookahead import Budget
+from framefeed.process.buffers import physical_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["SkippedSample", "VideoLoader", "parse_bytes"]
+
+# Of the machine's memory, for all processes of a job on it together.
+DEFAULT_MEMORY_SHARE = 4
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+@dataclass(frozen=True)
+class SkippedSample:
+    """A sample that was left out, and why.
+
+    Attributes:
+        sample: Its number in the dataset.
+        path: Its file.
+        frame: Its first frame.
+        reason: What went wrong.
+    """
+
+    sample: int
+    path: str
+    frame: int
+    reason: str
+
+
+def parse_bytes(amount: int | str) -> int:
+    """Bytes from a number, or from a text such as ``"512MB"`` or ``"8GiB"``."""
+    if isinstance(amount, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", amount, re.IGNORECASE)
+        if match is None:
+            raise ValueError(f'{amount!r} is no amount of memory; possible: 1000000, "512MB", "8GiB"')
+        return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    number = operator.index(amount)
+    if number < 0:
+        raise ValueError(f"memory_budget is at least 0, got {amount}")
+    return number
+
+
+class VideoLoader:
+    """Batches of a ``VideoDataset``.
+
+    The loader looks ahead in the order of the epoch. While a group of frames is decoded, it takes out every frame that
+    will be needed soon and keeps it, resized, until its batch comes. What it yields is, bit for bit, what it would
+    yield without any of that.
+
+    Work is done by threads of this process: decoders release Python's lock, nothing is copied between processes, and
+    batches that the consumer has let go of are written again.
+
+    A batch is a dict: by each name of the dataset's ``processing`` a tensor of the shape (batch, dimensions in
+    ``dimension_order``), and under ``"labels"`` a list of labels where the dataset has a ``get_label``.
+
+    Each ``iter(loader)`` begins the next epoch. Several iterators may live at once, and any may be left early.
+
+    Args:
+        dataset: The dataset.
+        batch_size: Samples of a batch.
+        shuffle: Whether the order is random: the plain permutation of all samples.
+        distributed: Whether the epoch is shared out to the ranks of ``torch.distributed``. Together they have every
+            sample once.
+        sampler: A torch sampler, instead of an order.
+        batch_sampler: A torch batch sampler, instead of an order, ``batch_size`` and ``drop_last``.
+        drop_last: Whether the last, short batch is left out. With several ranks all then have equally many batches.
+        buffer_length: How many batches are prepared ahead.
+        order: ``"sequential"``, ``"shuffle"``, ``"chunked:16"``, ``"buffered:1024"`` or an ``Order``, instead of
+            ``shuffle``. Buffered costs no more decoding than sequential.
+        seed: Of the order and of random crops and flips; None takes the dataset's.
+        memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
+            machine's memory, shared by the ranks on it. Not in it: ``buffer_length`` + 1 batches, and the decoders.
+        num_threads: How many threads decode; None is one for each CPU.
+        pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
+        timeout: Seconds that decoding for a sample may take, 0 for no limit. What takes longer is an error.
+        on_error: What a sample does that cannot be decoded: ``"raise"`` its error in place of its batch (the
+            following batches can still be had), or ``"skip"``: it is left out, its batch is shorter, and ``report``
+            has it.
+        progress: Whether a line with progress is shown.
+
+    Attributes:
+        report: Samples that were skipped.
+        epoch: The epoch of the latest iterator, or of the next one where there is none.
+    """
+
+    def __init__(
+        self,
+        dataset: VideoDataset,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        distributed: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        drop_last: bool = True,
+        buffer_length: int = 3,
+        *,
+        order: str | Order | None = None,
+        seed: int | None = None,
+        memory_budget: int | str | None = None,
+        num_threads: int | None = None,
+        pin_memory: bool = False,
+        timeout: float = 0.0,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: bool = False,
+    ) -> None:
+        if not isinstance(dataset, VideoDataset):
+            raise TypeError(f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+        for name, value in (("batch_size", batch_size), ("buffer_length", buffer_length)):
+            if operator.index(value) < 1:
+                raise ValueError(f"{name} is at least 1, got {value}")
+        if num_threads is not None and operator.index(num_threads) < 1:
+            raise ValueError(f"num_threads is at least 1, got {num_threads}")
+        if not timeout >= 0:
+            raise ValueError(f"timeout is at least 0, got {timeout}")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.seed = dataset.seed if seed is None else operator.index(seed)
+        self.report: list[SkippedSample] = []
+        self._rank, self._world = _rank_and_world() if distributed else (0, 1)
+        self._epochs = self._make_epochs(shuffle, distributed, order, sampler, batch_sampler)
+        self._buffer_length = buffer_length
+        self._num_threads = num_threads or available_cpus()
+        self._pin_memory = pin_memory and _can_pin()
+        self._timeout = float(timeout)
+        self._on_error = on_error
+        self._progress = progress
+        self.memory_budget = _default_budget() if memory_budget is None else parse_bytes(memory_budget)
+        self._budget = Budget(self.memory_budget)
+        self._store = FrameStore(self.memory_budget)
+        self._stats = LoaderStats()
+        self._next_epoch = 0
+        self._skip_batches = 0
+        self._latest: LoaderIterator | None = None
+        self._lock = threading.Lock()
+
+    def _make_epochs(
+        self,
+        shuffle: bool,
+        distributed: bool,
+        order: str | Order | None,
+        sampler: Iterable[int] | None,
+        batch_sampler: Iterable[list[int]] | None,
+    ) -> Epochs:
+        given = sampler if batch_sampler is None else batch_sampler
+        if given is None:
+            chosen = resolve(order, shuffle)
+            layout = self.dataset.sequences.layout
+            return OrderedEpochs(chosen, layout, self.batch_size, self.drop_last, self.seed, self._rank, self._world)
+        if sampler is not None and batch_sampler is not None:
+            raise ValueError("give either sampler or batch_sampler")
+        if shuffle or order is not None:
+            raise ValueError("give either a sampler, or shuffle or order")
+        if distributed:
+            raise ValueError("a sampler shares the epoch out itself: leave out distributed=True")
+        if batch_sampler is not None and self.batch_size != 1:
+            raise ValueError("a batch_sampler makes batches itself: leave out batch_size")
+        size = None if batch_sampler is not None else self.batch_size
+        return SampledEpochs(given, size, self.drop_last, self.seed, len(self.dataset))
+
+    # --- epochs ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Number of batches of an epoch, on this rank."""
+        return len(self._epochs)
+
+    def __iter__(self) -> LoaderIterator:
+        with self._lock:
+            epoch, skip = self._next_epoch, self._skip_batches
+            self._next_epoch, self._skip_batches = epoch + 1, 0
+            self._latest = LoaderIterator(self, epoch, skip)
+            return self._latest
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the latest iterator, or of the next one where there is none."""
+        return self._next_epoch if self._latest is None else self._latest.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes that the epoch of the next iterator, from its beginning."""
+        if operator.index(epoch) < 0:
+            raise ValueError(f"epochs are counted from 0, got {epoch}")
+        with self._lock:
+            self._next_epoch, self._skip_batches, self._latest = epoch, 0, None
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator is: after the batches that it has handed out. Plain values, a few hundred bytes."""
+        with self._lock:
+            latest = self._latest
+            epoch = self._next_epoch if latest is None else latest.epoch
+            batch = self._skip_batches if latest is None else latest.position
+            finished = latest is not None and latest.finished
+            return {
+                **self._identity(),
+                "epoch": epoch,
+                "batch": batch,
+                "finished": finished,
+                "sampler": self._epochs.state(),
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iterator goes on where the state was saved, with the very next batch.
+
+        Raises:
+            StateError: It belongs to another loader, or was saved in mid-epoch with another number of ranks.
+        """
+        check_state(state, self._identity())
+        with self._lock:
+            finished = bool(state["finished"])
+            self._next_epoch = int(state["epoch"]) + finished
+            self._skip_batches = 0 if finished else int(state["batch"])
+            self._latest = None
+        if not finished:
+            self._epochs.load_state(state["sampler"])
+
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Writes ``state_dict()`` to a file, atomically.
+
+        With ``on_error="skip"`` a file that cannot be written is a warning, and the run goes on.
+
+        Raises:
+            StateError: The file cannot be written; one that was there before is untouched.
+        """
+        try:
+            write_state(path, self.state_dict())
+        except StateError as error:
+            if self._on_error == "raise":
+                raise
+            warnings.warn(str(error), stacklevel=2)
+
+    def load_state(self, path: str | os.PathLike[str]) -> None:
+        """Goes on where ``save_state`` was called."""
+        try:
+            self.load_state_dict(read_state(path))
+        except StateError as error:
+            raise error if error.path != "state" else StateError(path, error.reason) from error
+
+    def _identity(self) -> dict[str, Any]:
+        digest = blake2b(self.dataset.sequences.counts.tobytes(), digest_size=8)
+        for name in self.dataset.filenames:
+            digest.update(os.path.basename(name).encode("utf-8", "surrogateescape") + b"\0")
+        return {
+            "version": VERSION,
+            "seed": self.seed,
+            "order": self._epochs.name,
+            "batch_size": self.batch_size,
+            "drop_last": self.drop_last,
+            "num_samples": len(self.dataset),
+            "dataset": digest.hexdigest(),
+            "world": self._world,
+        }
+
+    # --- what was done --------------------------------------------------------------------------------------------
+
+    def stats(self) -> LoaderStats:
+        """What was done since the loader was made, by all iterators."""
+        return dataclasses.replace(self._stats, memory_held=self._store.num_bytes, memory_peak=self._store.peak_bytes)
+
+    def __repr__(self) -> str:
+        return f"VideoLoader({self.dataset!r}, batch_size={self.batch_size}, order={self._epochs.name})"
+
+
+class LoaderIterator:
+    """One pass through an epoch. ``close`` ends it early; so does letting go of it.
+
+    Attributes:
+        epoch: The epoch.
+        position: Batches of the epoch that are done with: handed out, failed or skipped.
+        finished: Whether that is all of them.
+    """
+
+    def __init__(self, loader: VideoLoader, epoch: int, skip: int) -> None:
+        self.epoch = epoch
+        self.position = skip
+        self.finished = False
+        self._loader = loader
+        self._feed = Feed(
+            loader.dataset,
+            loader._epochs.batches(epoch, skip),
+            seed=loader.seed,
+            epoch=epoch,
+            budget=loader._budget,
+            store=loader._store,
+            num_threads=loader._num_threads,
+            buffer_length=loader._buffer_length,
+            timeout=loader._timeout,
+            stats=loader._stats,
+        )
+        self._close = weakref.finalize(self, self._feed.close)
+        self._close.atexit = False  # the feeds see to that themselves, all together
+        self._bar = _Bar(loader, skip) if loader._progress else None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        try:
+            while True:
+                finished = self._feed.next()
+                if finished is None:
+                    self._end()
+                    raise StopIteration
+                self.position += 1
+                batch = self._result(finished)
+                if batch is not None:
+                    return batch
+        except (KeyboardInterrupt, SystemExit):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stops decoding and gives memory back."""
+        self._close()
+        if self._bar is not None:
+            self._bar.close()
+
+    def _end(self) -> None:
+        self.finished = self.finished or self._close.alive
+        self.close()
+
+    def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:
+        loader, dataset = self._loader, self._loader.dataset
+        if finished.errors and loader._on_error == "raise":
+            raise finished.errors[min(finished.errors)]
+        for place, error in sorted(finished.errors.items()):
+            sample = finished.samples[place]
+            path = dataset.filenames[sample.file]
+            loader.report.append(SkippedSample(sample.number, path, int(sample.frames[0]), str(error)))
+        loader._stats.skipped += len(finished.errors)
+        assembly = finished.assembly
+        good = [row for row, place in enumerate(finished.rows) if place not in finished.errors]
+        if assembly is None or not good:
+            return None
+        batch: dict[str, Any] = dict(assembly.batch)
+        if len(good) < len(finished.rows):
+            batch = {name: tensor[good] for name, tensor in batch.items()}
+        if loader._pin_memory:
+            batch = {name: _pinned(tensor) for name, tensor in batch.items()}
+        if dataset.get_label is not None:
+            batch[LABELS] = [dataset.label(assembly.samples[row], assembly.changes(row)) for row in good]
+        stats = loader._stats
+        stats.batches += 1
+        stats.samples_delivered += len(good)
+        stats.frames_delivered += len(good) * len(dataset.shown)
+        if self._bar is not None:
+            self._bar.advance(len(good) * len(dataset.shown))
+        return batch
+
+
+class _Bar:
+    """A line with progress."""
+
+    def __init__(self, loader: VideoLoader, done: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._loader = loader
+        self._frames = 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, TextColumn("{task.fields[what]}"), transient=True)
+        self._task = self._bar.add_task(f"epoch {loader._next_epoch - 1}", total=len(loader), completed=done, what="")
+        self._bar.start()
+
+    def advance(self, frames: int) -> None:
+        """Counts a batch."""
+        self._frames += frames
+        elapsed = self._bar.tasks[0].elapsed or 0.0
+        rate = self._frames / elapsed if elapsed else 0.0
+        stats = self._loader.stats()
+        what = (
+            f"{rate:,.0f} frames/s, {stats.decoded_per_delivered:.1f} decoded each, waited {stats.wait_seconds:.1f} s"
+        )
+        self._bar.update(self._task, advance=1, what=what)
+
+    def close(self) -> None:
+        """Takes the line away."""
+        self._bar.stop()
+
+
+def _rank_and_world() -> tuple[int, int]:
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise RuntimeError("distributed=True needs torch.distributed: call torch.distributed.init_process_group first")
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _default_budget() -> int:
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return physical_memory() // DEFAULT_MEMORY_SHARE // max(1, ranks_here)
+
+
+def _can_pin() -> bool:
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    warnings.warn("pin_memory=True has no effect: torch finds no GPU here", stacklevel=3)
+    return False
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    return tensor.pin_memory()

@@ -1,0 +1,122 @@
+"""The files of a dataset: what is in each, opened as needed and a bounded number at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.errors import FrameSizeError
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import PathMedia
+from framefeed.process.base import BaseWriter
+from framefeed.process.desc import BaseKind, BoundDesc, ProcessDesc
+from framefeed.source import PacketSource, open_source
+
+__all__ = ["Bases", "OpenVideo", "Videos"]
+
+MAX_OPEN = 512  # each is a packet table and a few small objects; files themselves are opened and closed elsewhere
+
+Bases = Mapping[BaseKind, NDArray[np.uint8]]
+"""What is made of one decoded picture: an 8-bit array for each kind that a description asks for."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenVideo:
+    """A video that is being read.
+
+    Attributes:
+        name: Its file as the user spells it.
+        index: Its packets.
+        source: Gives the bytes of packets.
+        bound: By name, the descriptions for this video's size.
+        writers: What makes each of the bases that they need.
+        starts: For each frame, the packet that its decoding starts from.
+    """
+
+    name: str
+    index: VideoIndex
+    source: PacketSource
+    bound: Mapping[str, BoundDesc]
+    writers: Mapping[BaseKind, BaseWriter]
+    starts: NDArray[np.int64]
+
+    @property
+    def base_shapes(self) -> dict[BaseKind, tuple[int, int, int]]:
+        """The shape of each base."""
+        return {bound.base: (3, *bound.base_size) for bound in self.bound.values()}
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of all bases of one frame."""
+        return sum(3 * height * width for _, height, width in self.base_shapes.values())
+
+
+class Videos:
+    """Opens videos by number. May be used by several threads at once, and after a fork.
+
+    Args:
+        names: The files, as the user spells them.
+        find: Gives the index of a file by its number.
+        processing: The descriptions.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], find: Callable[[int], VideoIndex], processing: Mapping[str, ProcessDesc]
+    ) -> None:
+        self._names = names
+        self._find = find
+        self._processing = processing
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, OpenVideo] = OrderedDict()
+
+    def __getitem__(self, number: int) -> OpenVideo:
+        if self._process != os.getpid():
+            self._reset()  # forked: another thread of the parent may have held the lock
+        with self._lock:
+            video = self._open.get(number)
+            if video is not None:
+                self._open.move_to_end(number)
+                return video
+        video = self._read(number)
+        with self._lock:
+            video = self._open.setdefault(number, video)
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)
+        return video
+
+    def _read(self, number: int) -> OpenVideo:
+        index = self._find(number)
+        bound = {name: _bind(name, desc, index) for name, desc in self._processing.items()}
+        kinds = {each.base for each in bound.values()}
+        packets = index.packets
+        return OpenVideo(
+            self._names[number],
+            index,
+            open_source(index, PathMedia(index.path)),
+            bound,
+            {kind: BaseWriter(index.stream, kind) for kind in kinds},
+            packets.start[packets.frames],
+        )
+
+
+@lru_cache(maxsize=256)
+def _bound(desc: ProcessDesc, height: int, width: int) -> BoundDesc:
+    return desc.bind(height, width)
+
+
+def _bind(name: str, desc: ProcessDesc, index: VideoIndex) -> BoundDesc:
+    try:
+        return _bound(desc, *index.stream.display_size)
+    except ValueError as error:
+        raise FrameSizeError(index.path, f"cannot be processed as {name!r} says: {error}") from error

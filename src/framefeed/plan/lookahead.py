@@ -1,0 +1,322 @@
+"""A known future -> which groups to decode, and which of their frames to keep for later.
+
+Whoever shuffles frames decodes a whole group for each single frame, again and again. But the order of an epoch is known
+beforehand: while a group is decoded for one frame, others of its frames that will be needed soon are taken out as well
+and kept until then. All of that is decided here, without a file, a thread or a picture.
+
+Memory holds a limited number of frames. Dropping the frame that is needed last is the best choice for single frames,
+but not for groups: it makes all groups run out at the same time, so that the memory is full at first and then empty,
+half full on average. So each group is given a term, and frames needed after it are only kept while there is nothing
+better to keep. First terms are spread evenly; groups then run out one after the other, and the memory stays full
+(docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+__all__ = ["Budget", "Group", "GroupJob", "Key", "LookAhead", "Opening", "Use"]
+
+Key = tuple[int, int]
+"""A frame: the number of its video and its own."""
+
+Group = tuple[int, int]
+"""Frames that decode from the same place: the number of the video, and of the packet that decoding starts from."""
+
+NEVER = 1 << 62
+
+# Each group is decoded again after this many times the frames that memory holds: half of a group's kept frames are
+# used up on average, so that memory is just full.
+TERM = 2.0
+
+# First terms are multiples of this, modulo 1: an even spread, however many there are.
+_GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A frame is needed at some time.
+
+    Attributes:
+        time: Rising through the epoch; any unit.
+        video, frame: Which frame.
+        start: The packet that its decoding starts from.
+    """
+
+    time: int
+    video: int
+    frame: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A group to decode.
+
+    Attributes:
+        video, start: The group.
+        now: Frames that were asked for.
+        keep: Frames to be kept for later, possibly some of ``now`` too.
+        goes_on: Whether more of the group will be asked for at once, and there is no room to keep it.
+    """
+
+    video: int
+    start: int
+    now: tuple[int, ...]
+    keep: tuple[int, ...]
+    goes_on: bool
+
+    @property
+    def group(self) -> Group:
+        """Which group it is."""
+        return self.video, self.start
+
+    @property
+    def frames(self) -> tuple[int, ...]:
+        """All frames that the decoder has to give, rising."""
+        return tuple(sorted({*self.now, *self.keep}))
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is to be done for a batch.
+
+    Attributes:
+        held: Frames that are kept, or will be by a job that was planned earlier. Each has been claimed: it stays until
+            it is released.
+        jobs: Groups to decode for the others.
+    """
+
+    held: tuple[Key, ...]
+    jobs: tuple[GroupJob, ...]
+
+
+class Budget:
+    """Bytes that may be held, shared by all who hold any."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self.taken = 0
+        self.peak = 0
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> bool:
+        """Takes bytes where there are as many left."""
+        with self._lock:
+            if self.taken + num_bytes > self.num_bytes:
+                return False
+            self.taken += num_bytes
+            self.peak = max(self.peak, self.taken)
+            return True
+
+    def give(self, num_bytes: int) -> None:
+        """Gives bytes back."""
+        with self._lock:
+            self.taken -= num_bytes
+
+
+@dataclass(slots=True)
+class _Held:
+    size: int
+    group: Group
+    next_use: int
+    beyond_term: bool
+    claims: int = 0
+
+
+class LookAhead:
+    """Decides for one pass through an order. Used by one thread at a time.
+
+    Args:
+        budget: What may be held.
+        size_of: Bytes that a frame of a video takes.
+        soon: What is needed within this time counts as needed at once.
+    """
+
+    def __init__(self, budget: Budget, size_of: Callable[[int], int], soon: int = 0) -> None:
+        self._budget = budget
+        self._size_of = size_of
+        self._soon = soon
+        self._future: dict[Group, dict[int, deque[int]]] = {}
+        self._held: dict[Key, _Held] = {}
+        self._within_term: list[tuple[int, Key]] = []
+        self._beyond_term: list[tuple[int, Key]] = []
+        self._first_terms: dict[Group, float] = {}
+        self._dropped: list[Key] = []
+        self.held_bytes = 0
+
+    def term(self, video: int) -> float:
+        """How long after it was decoded a group is to be decoded again, as far as memory decides."""
+        return TERM * self._budget.num_bytes / max(1, self._size_of(video))
+
+    def extend(self, uses: Iterable[Use]) -> None:
+        """Adds to the known future; times rise."""
+        future = self._future
+        for use in uses:
+            frames = future.setdefault((use.video, use.start), {})
+            times = frames.get(use.frame)
+            if times is None:
+                frames[use.frame] = times = deque()
+                held = self._held.get((use.video, use.frame))
+                if held is not None:
+                    self._reschedule((use.video, use.frame), held, use.time)
+            times.append(use.time)
+
+    def open(self, uses: Iterable[Use]) -> Opening:
+        """Plans the next batch, whose uses are the earliest of those that were added."""
+        found: list[Key] = []
+        missing: dict[Group, list[int]] = {}
+        seen: set[Key] = set()
+        first = None
+        for use in uses:
+            first = use.time if first is None else first
+            key, group = (use.video, use.frame), (use.video, use.start)
+            self._forget(use, group)
+            held = self._held.get(key)
+            if held is not None:
+                self._reschedule(key, held, self._next_use(group, use.frame))
+            if key in seen:
+                continue
+            seen.add(key)
+            if held is not None:
+                held.claims += 1
+                found.append(key)
+            else:
+                missing.setdefault(group, []).append(use.frame)
+        jobs = [self._plan(group, frames, first or 0) for group, frames in missing.items()]
+        return Opening(tuple(found), tuple(jobs))
+
+    def prefetch(self, uses: Iterable[Use]) -> GroupJob | None:
+        """Plans the group of the first of these uses that is not provided for, if there is room to keep its frame."""
+        for use in uses:
+            if (use.video, use.frame) not in self._held:
+                job = self._plan((use.video, use.start), [], use.time)
+                return job if job.keep else None
+        return None
+
+    def claim(self, key: Key) -> bool:
+        """Makes sure that a frame stays until it is released, if it is to be kept at all; returns whether it is."""
+        held = self._held.get(key)
+        if held is None:
+            return False
+        held.claims += 1
+        return True
+
+    def release(self, key: Key) -> None:
+        """Ends a claim."""
+        held = self._held.get(key)
+        if held is None:
+            return
+        held.claims -= 1
+        if not held.claims:
+            if held.next_use == NEVER:
+                self._drop(key)
+            else:
+                self._queue(key, held)
+
+    def discard(self, key: Key) -> None:
+        """Forgets a frame that could not be decoded after all."""
+        if key in self._held:
+            self._drop(key)
+
+    def holds(self, key: Key) -> bool:
+        """Whether a frame is to be kept."""
+        return key in self._held
+
+    def take_dropped(self) -> list[Key]:
+        """Frames that are not to be kept any longer, since the last time that this was asked."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def close(self) -> None:
+        """Gives all memory back."""
+        for key in list(self._held):
+            self._drop(key)
+        self._future.clear()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _plan(self, group: Group, now: list[int], time: int) -> GroupJob:
+        """Chooses the frames of a group to keep, the ones needed first before the others."""
+        video, start = group
+        size = self._size_of(video)
+        upcoming = sorted((times[0], frame) for frame, times in self._future.get(group, {}).items())
+        end = time + self._share_of_term(group) * self.term(video)
+        keep = []
+        goes_on = False
+        for next_use, frame in upcoming:
+            key = (video, frame)
+            beyond = next_use > end
+            held = self._held.get(key)
+            if held is not None:
+                if held.beyond_term != beyond:
+                    held.beyond_term = beyond
+                    self._queue(key, held)
+            elif self._make_room(size, next_use, beyond):
+                self._held[key] = held = _Held(size, group, next_use, beyond)
+                self.held_bytes += size
+                self._queue(key, held)
+                keep.append(frame)
+            else:
+                goes_on = next_use <= time + self._soon
+                break
+        return GroupJob(video, start, tuple(now), tuple(keep), goes_on)
+
+    def _share_of_term(self, group: Group) -> float:
+        if group in self._first_terms:
+            return 1.0
+        share = (len(self._first_terms) + 1) * _GOLDEN % 1.0
+        self._first_terms[group] = share
+        return share
+
+    def _make_room(self, size: int, next_use: int, beyond: bool) -> bool:
+        """Takes memory for a frame, that of frames which are needed later and lie beyond their term if need be."""
+        while not self._budget.take(size):
+            farthest = self._farthest()
+            if farthest is None or (beyond and self._held[farthest].next_use <= next_use):
+                return False
+            self._drop(farthest)
+        return True
+
+    def _farthest(self) -> Key | None:
+        """Of the frames beyond their term that nobody claims, the one that is needed last."""
+        queue = self._beyond_term
+        while queue:
+            priority, key = queue[0]
+            held = self._held.get(key)
+            if held is not None and held.beyond_term and not held.claims and held.next_use == -priority:
+                return key
+            heapq.heappop(queue)
+        return None
+
+    def _queue(self, key: Key, held: _Held) -> None:
+        if held.beyond_term:
+            heapq.heappush(self._beyond_term, (-held.next_use, key))
+
+    def _reschedule(self, key: Key, held: _Held, next_use: int) -> None:
+        if held.next_use != next_use:
+            held.next_use = next_use
+            self._queue(key, held)
+
+    def _drop(self, key: Key) -> None:
+        held = self._held.pop(key)
+        self.held_bytes -= held.size
+        self._budget.give(held.size)
+        self._dropped.append(key)
+
+    def _forget(self, use: Use, group: Group) -> None:
+        frames = self._future[group]
+        times = frames[use.frame]
+        times.popleft()
+        if not times:
+            del frames[use.frame]
+            if not frames:
+                del self._future[group]
+
+    def _next_use(self, group: Group, frame: int) -> int:
+        times = self._future.get(group, {}).get(frame)
+        return times[0] if times else NEVER
