@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import Assembly, SampleRef, locate_samples, shape_conflict, write_bases
+from framefeed.data.assembly import Assembly, SampleRef, locate_samples, shape_conflict
 from framefeed.data.dataset import VideoDataset
 from framefeed.data.stats import LoaderStats
-from framefeed.data.store import FrameStore
-from framefeed.data.videos import Bases, OpenVideo
-from framefeed.decode.default import cpu_engine
+from framefeed.data.videos import OpenVideo
+from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
 from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead, Use
 
@@ -93,8 +92,22 @@ class _Frame:
     __slots__ = ("bases", "waiting")
 
     def __init__(self) -> None:
-        self.bases: Bases | None = None
+        self.bases: Any = None
         self.waiting: list[tuple[FinishedBatch, bool]] = []
+
+
+@dataclass(eq=False)
+class _Written:
+    """A frame that has been decoded, on its way to those who want it.
+
+    Attributes:
+        keep: Whether it is to be kept; it is claimed then, and has memory of its own.
+    """
+
+    key: Key
+    frame: _Frame
+    bases: Any
+    keep: bool
 
 
 @dataclass(eq=False)
@@ -127,7 +140,8 @@ class Feed:
         dataset: Where samples come from.
         batches: The numbers of the samples of each batch.
         seed, epoch: For random crops and flips.
-        budget, store: Memory for frames that are kept.
+        budget: What frames that are kept may take.
+        workshop: Works on pictures.
         num_threads: How many threads decode.
         buffer_length: How many batches are prepared ahead.
         timeout: Seconds that decoding for a sample may take; 0 for no limit.
@@ -142,7 +156,7 @@ class Feed:
         seed: int,
         epoch: int,
         budget: Budget,
-        store: FrameStore,
+        workshop: Workshop,
         num_threads: int,
         buffer_length: int,
         timeout: float,
@@ -154,7 +168,7 @@ class Feed:
         self._source = batches
         self._seed = seed
         self._epoch = epoch
-        self._store = store
+        self._workshop = workshop
         self._buffer_length = buffer_length
         self._timeout = timeout
         self._stats = stats
@@ -175,7 +189,6 @@ class Feed:
         self._running: dict[Group, _Job] = {}
         self._crash: BaseException | None = None
         self._closed = False
-        self._local = threading.local()
         self._threads = [self._start_thread() for _ in range(num_threads)]
         _feeds.add(self)
         with self._changed:
@@ -215,7 +228,7 @@ class Feed:
             self._known.clear()
             for frame in self._frames.values():
                 if frame.bases is not None:
-                    self._store.give_back(frame.bases)
+                    self._workshop.give_back(frame.bases)
             self._frames.clear()
             self._ahead.close()
             self._changed.notify_all()
@@ -335,7 +348,7 @@ class Feed:
                 good.append(sample)
                 batch.rows.append(place)
         if good:
-            batch.assembly = Assembly(self._videos, good, self._dataset.sequence_length, stacked=True)
+            batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
             batch.remaining = len(batch.assembly.targets)
         opening = self._ahead.open(planned.uses)
         self._open.append(batch)
@@ -366,9 +379,7 @@ class Feed:
         assert assembly is not None
 
         def finish() -> None:
-            for key, bases in frames:
-                assert bases is not None
-                assembly.put(bases, assembly.targets[key])
+            self._workshop.put(assembly, [(bases, assembly.targets[key]) for key, bases in frames])
             with self._changed:
                 if self._closed:
                     return
@@ -390,7 +401,7 @@ class Feed:
         for key in self._ahead.take_dropped():
             frame = self._frames.get(key)
             if frame is not None and frame.bases is not None:
-                self._store.give_back(frame.bases)
+                self._workshop.give_back(frame.bases)
                 del self._frames[key]
 
     # --- decoding -------------------------------------------------------------------------------------------------
@@ -460,19 +471,24 @@ class Feed:
             job.undelivered = set(frames)
         video = self._videos[job.video]
         error: Exception | None = None
+        chunk: list[_Written] = []
+
+        def sink(row: int, picture: Any) -> None:
+            self._take(job, video, frames[row], picture, chunk)
+            if len(chunk) >= self._workshop.chunk:
+                self._complete(job, video, chunk)
+
         try:
-            plan = cpu_engine().decode(
-                video.index,
-                video.source,
-                frames,
-                lambda row, picture: self._deliver(job, video, frames[row], picture),
-                num_threads=1,
-                read_on=job.goes_on,
+            plan = self._workshop.engine.decode(
+                video.index, video.source, frames, sink, num_threads=1, read_on=job.goes_on
             )
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
-        finally:
-            self._end_job(job, video, error)
+        except BaseException:
+            self._abandon(chunk)
+            raise
+        self._complete(job, video, chunk)
+        self._end_job(job, video, error)
         if error is None:
             sizes = video.index.packets.size
             with self._changed:
@@ -481,7 +497,7 @@ class Feed:
 
     def _end_job(self, job: _Job, video: OpenVideo, error: Exception | None) -> None:
         with self._changed:
-            if job.abandoned or self._closed:
+            if self._is_over(job):
                 return
             del self._running[job.group]
             if error is not None:
@@ -490,72 +506,93 @@ class Feed:
             if job.then is not None:
                 self._enqueue(job.then)
 
-    def _deliver(self, job: _Job, video: OpenVideo, number: int, picture: Any) -> None:
-        """Takes a decoded picture: into the batches that wait for it, and into the store where it is to be kept."""
+    def _take(self, job: _Job, video: OpenVideo, number: int, picture: Any, chunk: list[_Written]) -> None:
+        """Takes a decoded picture, if anyone waits for it or it is to be kept."""
         key = (job.video, number)
         with self._changed:
-            if self._closed or job.abandoned:
+            if self._is_over(job):
                 raise _Stopped
             frame = self._frames[key]
             keep = self._ahead.claim(key)
-            waiting, frame.waiting = frame.waiting, []
-            if not keep and not waiting:
+            if not keep and not frame.waiting:
                 job.undelivered.discard(number)
                 del self._frames[key]
                 return
-        bases = self._store.allocate(video.base_shapes) if keep else self._scratch(video)
+        workshop = self._workshop
+        bases = workshop.allocate(video) if keep else workshop.scratch(video, len(chunk))
+        written = _Written(key, frame, bases, keep)
+        chunk.append(written)
         try:
-            write_bases(video, picture, bases, number)
-            while True:
-                for batch, _ in waiting:
-                    assert batch.assembly is not None
-                    batch.assembly.put(bases, batch.assembly.targets[key])
-                with self._changed:
-                    if self._closed or job.abandoned:
-                        raise _Stopped
-                    for batch, claimed in waiting:
-                        self._done(batch, 1)
-                        if claimed:
-                            self._ahead.release(key)
-                    waiting, frame.waiting = frame.waiting, []
-                    if not waiting:
-                        job.undelivered.discard(number)
-                        self._keep(key, frame, bases, claimed=keep, video=video)
-                        return
-        except BaseException as error:
-            if keep:
-                self._store.give_back(bases)
+            workshop.write(video, picture, bases, number)
+        except FrameSizeError as error:  # the others may be of the right size
+            chunk.pop()
+            self._release([written])
             with self._changed:
-                if keep and not self._closed:
-                    self._ahead.release(key)
-                if isinstance(error, FrameSizeError) and not (self._closed or job.abandoned):
-                    frame.waiting += waiting
-                    job.undelivered.discard(number)
-                    self._fail(key, error)
-                    return  # the others may be of the right size
-            raise
+                job.undelivered.discard(number)
+                self._fail(key, error)
 
-    def _keep(self, key: Key, frame: _Frame, bases: Bases, *, claimed: bool, video: OpenVideo) -> None:
+    def _complete(self, job: _Job, video: OpenVideo, chunk: list[_Written]) -> None:
+        """Puts frames into the batches that wait for them, and keeps those that are to be kept."""
+        self._workshop.complete()
+        while chunk:
+            with self._changed:
+                if self._is_over(job):
+                    break
+                places: dict[FinishedBatch, list[tuple[Any, Any]]] = {}
+                served = []
+                for written in chunk:
+                    waiting, written.frame.waiting = written.frame.waiting, []
+                    served += [(batch, claimed, written.key) for batch, claimed in waiting]
+                    for batch, _ in waiting:
+                        assert batch.assembly is not None
+                        places.setdefault(batch, []).append((written.bases, batch.assembly.targets[written.key]))
+                if not served:
+                    for written in chunk:
+                        job.undelivered.discard(written.key[1])
+                        self._keep(written, video)
+                    chunk.clear()
+                    return
+            for batch, frames in places.items():
+                assert batch.assembly is not None
+                self._workshop.put(batch.assembly, frames)
+            with self._changed:
+                if self._closed:
+                    break
+                for batch, claimed, key in served:
+                    self._done(batch, 1)
+                    if claimed:
+                        self._ahead.release(key)
+        self._abandon(chunk)
+
+    def _is_over(self, job: _Job) -> bool:
+        return self._closed or job.abandoned
+
+    def _keep(self, written: _Written, video: OpenVideo) -> None:
         """Keeps a frame that all who waited for it have, if it is to be kept."""
-        if claimed:
-            frame.bases = bases
+        frame, key = written.frame, written.key
+        if written.keep:
+            frame.bases = written.bases
             self._ahead.release(key)
             self._drop_frames()
         elif self._ahead.holds(key):  # decided only while it was being written
-            frame.bases = self._store.allocate(video.base_shapes)
-            for kind, array in bases.items():
-                frame.bases[kind][...] = array
+            frame.bases = self._workshop.allocate(video)
+            self._workshop.copy(written.bases, frame.bases)
         else:
             del self._frames[key]
 
-    def _scratch(self, video: OpenVideo) -> Bases:
-        """This thread's own arrays, for frames that are not kept."""
-        shapes = video.base_shapes
-        found: tuple[Any, Bases] | None = getattr(self._local, "scratch", None)
-        if found is None or found[0] != shapes:
-            found = (shapes, {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()})
-            self._local.scratch = found
-        return found[1]
+    def _abandon(self, chunk: list[_Written]) -> None:
+        """Gives memory back of frames that nobody waits for any more."""
+        self._release(chunk)
+        chunk.clear()
+
+    def _release(self, chunk: list[_Written]) -> None:
+        for written in chunk:
+            if written.keep:
+                self._workshop.give_back(written.bases)
+        with self._changed:
+            for written in chunk:
+                if written.keep and not self._closed:
+                    self._ahead.release(written.key)
 
     # --- failures -------------------------------------------------------------------------------------------------
 

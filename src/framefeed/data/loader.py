@@ -20,7 +20,7 @@ from framefeed.data.feed import Feed, FinishedBatch
 from framefeed.data.orders import Order, resolve
 from framefeed.data.state import VERSION, check_state, read_state, write_state
 from framefeed.data.stats import LoaderStats
-from framefeed.data.store import FrameStore
+from framefeed.data.workshop import CpuWorkshop, Workshop
 from framefeed.decode.engine import available_cpus
 from framefeed.errors import StateError
 from framefeed.plan.lookahead import Budget
@@ -156,7 +156,7 @@ class VideoLoader:
         self._progress = progress
         self.memory_budget = _default_budget() if memory_budget is None else parse_bytes(memory_budget)
         self._budget = Budget(self.memory_budget)
-        self._store = FrameStore(self.memory_budget)
+        self._workshop: Workshop = CpuWorkshop(self.memory_budget)
         self._stats = LoaderStats()
         self._next_epoch = 0
         self._skip_batches = 0
@@ -285,7 +285,9 @@ class VideoLoader:
 
     def stats(self) -> LoaderStats:
         """What was done since the loader was made, by all iterators."""
-        return dataclasses.replace(self._stats, memory_held=self._store.num_bytes, memory_peak=self._store.peak_bytes)
+        return dataclasses.replace(
+            self._stats, memory_held=self._workshop.memory_held, memory_peak=self._workshop.memory_peak
+        )
 
     def __repr__(self) -> str:
         return f"VideoLoader({self.dataset!r}, batch_size={self.batch_size}, order={self._epochs.name})"
@@ -311,7 +313,7 @@ class LoaderIterator:
             seed=loader.seed,
             epoch=epoch,
             budget=loader._budget,
-            store=loader._store,
+            workshop=loader._workshop,
             num_threads=loader._num_threads,
             buffer_length=loader._buffer_length,
             timeout=loader._timeout,
@@ -359,6 +361,8 @@ class LoaderIterator:
             loader.report.append(SkippedSample(sample.number, path, int(sample.frames[0]), str(error)))
         loader._stats.skipped += len(finished.errors)
         assembly = finished.assembly
+        if assembly is not None:
+            loader._workshop.hand_out(assembly)
         good = [row for row, place in enumerate(finished.rows) if place not in finished.errors]
         if assembly is None or not good:
             return None

@@ -58,6 +58,9 @@ class CpuSession:
         self.delayed = num_threads > 1
         self.strict = strict
 
+    def assign(self, stream: StreamInfo) -> None:
+        """Nothing to do: all streams that share a context have the same headers."""
+
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
         # A copy, because decoders read a little past the end: a packet of its own is padded with zeros there, a view
@@ -90,6 +93,8 @@ class CpuSession:
 
 class CpuFactory:
     """Makes CPU sessions; streams with the same headers can share one."""
+
+    hardware = False
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Everything that a context is made from."""

@@ -40,6 +40,7 @@ class Engine:
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
         self.max_threads = max_threads or available_cpus()
+        self._hardware = factory.hardware
         # Two for each thread: one being reset for the next file while another is left running in a group.
         self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
         self._reset()
@@ -75,6 +76,8 @@ class Engine:
         Raises:
             DecodeError: A wanted frame could not be decoded exactly.
         """
+        if self._hardware:
+            read_on = long_groups = False
         running = self.pool.take_running(index)
         plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
         leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
@@ -83,7 +86,7 @@ class Engine:
         task = _Task(self, index, source, sink, leases, read_on)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
-        wide = 0 if long_groups else choose_wide_jobs([job.cost for job in jobs], num_threads)
+        wide = 0 if long_groups or self._hardware else choose_wide_jobs([job.cost for job in jobs], num_threads)
         if read_on and not wide and not long_groups and num_threads > 1:
             jobs, wide = _widen_last(index, jobs)
         for job in jobs[:wide]:

@@ -40,6 +40,7 @@ class FakeFactory:
     delay: int = 0
     broken: frozenset[int] = frozenset()
     fed: list[int] = field(default_factory=list)
+    hardware: bool = False
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """All streams share sessions."""
@@ -59,6 +60,9 @@ class _FakeSession:
         self._intact: dict[int, bool] = {}
         self._waiting: dict[int, int] = {}
         self._ended = False
+
+    def assign(self, stream: StreamInfo) -> None:
+        pass
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         if self._ended:

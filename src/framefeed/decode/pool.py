@@ -59,12 +59,18 @@ class SessionPool:
         """A session for a fresh start at a packet."""
         closed = bool(int(index.packets.flags[start]) & PacketKind.CLOSED)
         key = self._factory.key(index.stream, closed_start=closed)
+        running: Running | None
         with self._lock:
             for place, (owner, running) in reversed(self._idle.items()):
                 if owner is None and running.num_threads == num_threads and running.key == key:
                     del self._idle[place]
-                    return running
-            self.created += 1
+                    break
+            else:
+                running = None
+                self.created += 1
+        if running is not None:
+            running.session.assign(index.stream)
+            return running
         return Running(self._factory.create(index.stream, num_threads, closed_start=closed), key, num_threads)
 
     def keep_running(self, index: VideoIndex, running: Running) -> None:

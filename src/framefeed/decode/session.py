@@ -36,6 +36,9 @@ class Session(Protocol):
     def strict(self) -> bool:
         """Whether damage is told when a packet is fed, and not only when its picture comes out."""
 
+    def assign(self, stream: StreamInfo) -> None:
+        """Makes a session that has been reset ready for another stream of the same key."""
+
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Feeds a packet; returns the pictures that came out, each with its packet's number.
 
@@ -52,6 +55,10 @@ class Session(Protocol):
 
 class SessionFactory(Protocol):
     """Makes sessions."""
+
+    @property
+    def hardware(self) -> bool:
+        """Whether pictures live in a device's memory, only until the next packet is fed, and threads do not help."""
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""

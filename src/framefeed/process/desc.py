@@ -78,7 +78,11 @@ class ProcessDesc:
 
     A frame is turned upright, scaled, flipped, cropped and converted, in this order.
 
-    Scaling is bilinear, antialiased where it makes frames smaller, and done before colours are converted.
+    Scaling is bilinear, antialiased where it makes frames smaller, and done before colours are converted. Compared with
+    ``torch.nn.functional.interpolate(..., mode="bilinear", antialias=True)`` of the whole RGB frame, and in levels of
+    255: 4:4:4 differs by 0.25 on average and by 9 at most. 4:2:0 differs by 1.2 and 14 where frames are made smaller;
+    1.1 of it is that unscaled frames come out darker, by the fast conversion. Where they are made larger it is 1.35 on
+    average, and up to 90 in single pixels on the edges of colours: chroma is interpolated there and not repeated.
 
     Args:
         type: ``"float"``, ``"half"``, ``"byte"`` or ``"bfloat16"``. Values are computed in double precision from the

@@ -87,7 +87,7 @@ class Finisher:
             draw: The sample's random numbers.
         """
         if base.shape != (3, *self.bound.base_size):
-            raise ValueError(f"the description is for bases of (3, {self.bound.base_size}), got {base.shape}")
+            raise ValueError(f"the description is for bases of {(3, *self.bound.base_size)}, got {base.shape}")
         pixels = self._look(base, draw)
         words = sample.view(torch.int16) if self._dtype == torch.bfloat16 else sample
         frame = words.numpy()[(slice(None),) * self._frame_axis + (place,)].transpose(self._axes)
