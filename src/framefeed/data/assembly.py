@@ -72,20 +72,21 @@ class Assembly:
     Attributes:
         rows: For each sample its tensors by name, in their final layout.
         batch: All samples' tensors by name where they are stacked.
+        places: By name, where each frame of a sequence goes in the output; -1 where it is left out.
         targets: By file and frame, where the frame goes. Frames that no description shows are left out.
     """
 
     def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, *, stacked: bool) -> None:
         self.samples = samples
         self._videos = [videos[sample.file] for sample in samples]
-        self._places = {
+        self.places = {
             name: bound.desc.places(length).tolist()
             for name, bound in (self._videos[0].bound.items() if samples else ())
         }
         self.batch: dict[str, Tensor] = {}
         self.rows: list[dict[str, Tensor]] = self._stacked(length) if stacked else self._separate(length)
         self.targets: dict[tuple[int, int], list[Place]] = {}
-        shown = [k for k in range(length) if any(places[k] >= 0 for places in self._places.values())]
+        shown = [k for k in range(length) if any(places[k] >= 0 for places in self.places.values())]
         for row, sample in enumerate(samples):
             frames = sample.frames.tolist()
             for k in shown:
@@ -96,7 +97,7 @@ class Assembly:
         for row, k in places:
             draw = self.samples[row].draw
             for name, bound in self._videos[row].bound.items():
-                place = self._places[name][k]
+                place = self.places[name][k]
                 if place >= 0:
                     _finisher(bound).finish(bases[bound.base], self.rows[row][name], place, draw)
 
@@ -108,6 +109,9 @@ class Assembly:
     def video(self, row: int) -> OpenVideo:
         """The video of a sample."""
         return self._videos[row]
+
+    def _empty(self, bound: BoundDesc, count: int, length: int) -> Tensor:
+        return _finisher(bound).empty(count, bound.desc.num_frames(length))
 
     def _separate(self, length: int) -> list[dict[str, Tensor]]:
         return [
@@ -122,7 +126,7 @@ class Assembly:
             if conflict is not None:
                 raise conflict
         for name, bound in first.bound.items():
-            self.batch[name] = _finisher(bound).empty(len(self.samples), bound.desc.num_frames(length))
+            self.batch[name] = self._empty(bound, len(self.samples), length)
         return [{name: tensor[row] for name, tensor in self.batch.items()} for row in range(len(self.samples))]
 
 

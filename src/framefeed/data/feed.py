@@ -479,7 +479,7 @@ class Feed:
                 self._complete(job, video, chunk)
 
         try:
-            plan = self._workshop.engine.decode(
+            plan = self._workshop.engine_for(video).decode(
                 video.index, video.source, frames, sink, num_threads=1, read_on=job.goes_on
             )
         except (FramefeedError, OSError, MemoryError) as caught:

@@ -38,6 +38,7 @@ class OpenVideo:
         bound: By name, the descriptions for this video's size.
         writers: What makes each of the bases that they need.
         starts: For each frame, the packet that its decoding starts from.
+        on_cpu: Whether it is decoded on the CPU, whatever the device.
     """
 
     name: str
@@ -46,6 +47,7 @@ class OpenVideo:
     bound: Mapping[str, BoundDesc]
     writers: Mapping[BaseKind, BaseWriter]
     starts: NDArray[np.int64]
+    on_cpu: bool = True
 
     @property
     def base_shapes(self) -> dict[BaseKind, tuple[int, int, int]]:

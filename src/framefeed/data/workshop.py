@@ -21,12 +21,13 @@ class Workshop(Protocol):
     """Turns pictures into what is kept of them, and that into batches. Used by several threads at once.
 
     Attributes:
-        engine: Decodes.
         chunk: How many pictures of a job are best worked on together.
     """
 
-    engine: Engine
     chunk: int
+
+    def engine_for(self, video: OpenVideo) -> Engine:
+        """What decodes a video."""
 
     @property
     def memory_held(self) -> int:
@@ -74,9 +75,12 @@ class CpuWorkshop:
     chunk = 1
 
     def __init__(self, memory_budget: int) -> None:
-        self.engine = cpu_engine()
         self._store = FrameStore(memory_budget)
         self._local = threading.local()
+
+    def engine_for(self, video: OpenVideo) -> Engine:
+        """The CPU's."""
+        return cpu_engine()
 
     @property
     def memory_held(self) -> int:

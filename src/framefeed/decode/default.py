@@ -1,4 +1,4 @@
-"""The engine that all decoders of a process share."""
+"""The engines that all decoders of a process share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 from framefeed.decode.engine import Engine
 
-__all__ = ["cpu_engine"]
+__all__ = ["cpu_engine", "cuda_engine"]
 
 
 @functools.cache
@@ -15,3 +15,12 @@ def cpu_engine() -> Engine:
     from framefeed.decode.cpu import CpuFactory
 
     return Engine(CpuFactory())
+
+
+@functools.cache
+def cuda_engine(device: int) -> Engine:
+    """The process-wide engine of a GPU: somewhat more decoders than it has units, so that none of these waits."""
+    from framefeed.decode.nvdec import NvdecFactory, num_units
+
+    units = num_units(device)
+    return Engine(NvdecFactory(device), max_threads=units + (units + 1) // 2)
