@@ -12,8 +12,10 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -26,7 +28,10 @@ __all__ = ["BytesMedia", "FileMedia", "Fingerprint", "Media", "PathMedia", "open
 
 MAX_OPEN_FILES = 64  # an open costs about 10 microseconds on a local disk: a larger pool buys nothing
 
-NEAR = 1024  # a read call costs about as much as copying this many bytes
+NEAR = 4096  # a read call costs more than copying this many bytes, which are on the same page of a disk or the next
+BLOCK = 120 << 10  # bytes that are read before they are looked at: they stay in the cache, and malloc asks no system
+
+_ZERO = np.zeros(1, np.int64)
 
 Fingerprint = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds."""
@@ -147,15 +152,7 @@ class PathMedia:
         """Positional read; safe from any thread and after a fork."""
         try:
             with _POOL.descriptor(self.path, fingerprint or self.fingerprint) as descriptor:
-                parts = []
-                while length > 0:
-                    part = os.pread(descriptor, length, offset)
-                    if not part:
-                        break
-                    parts.append(part)
-                    offset += len(part)
-                    length -= len(part)
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                return _read_fully(descriptor, offset, length)
         except SourceError:
             raise
         except OSError as error:
@@ -164,6 +161,17 @@ class PathMedia:
     def for_demuxer(self) -> str:
         """The path, marked as a file so that FFmpeg does not take ``a:b.mp4`` for a protocol."""
         return f"file:{self.path}"
+
+
+def _read_fully(descriptor: int, offset: int, length: int) -> bytes:
+    """Bytes of an open file; fewer than ``length`` only at its end."""
+    data = os.pread(descriptor, length, offset)
+    while len(data) < length:
+        part = os.pread(descriptor, length - len(data), offset + len(data))
+        if not part:
+            break
+        data += part
+    return data
 
 
 class BytesMedia:
@@ -257,28 +265,67 @@ class _Window(io.RawIOBase):
         return len(data)
 
 
+@contextmanager
+def reading(media: Media) -> Iterator[Callable[[int, int], bytes]]:
+    """``media.read`` for many reads in a row: the file is looked up once."""
+    if isinstance(media, PathMedia):
+        with media.opened() as descriptor:
+            yield partial(_read_fully, descriptor)
+    else:
+        yield media.read
+
+
 def read_rows(media: Media, pos: NDArray[np.int64], size: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
     """The first ``length`` bytes at many places, one row each, padded with zeros where ``size`` is smaller.
 
-    Places that lie close together are read in one go: they are on the same page of the disk anyway.
+    Places that lie close together are read in one go: they are on the same page of the disk, or the next.
     """
-    steps = np.diff(pos)
-    new_run = np.concatenate([[True], (steps > NEAR) | (steps < 0)])
-    firsts = np.flatnonzero(new_run)
-    lasts = np.append(firsts[1:], len(pos)) - 1
-    counts = pos[lasts] - pos[firsts] + length
+    if not len(pos):
+        return np.empty((0, length), np.uint8)
+    buffer = np.empty(BLOCK + length, np.uint8)
+    view = buffer.data
+    row = np.dtype((np.void, length))
+    every = np.ndarray(BLOCK + 1, row, buffer, strides=(1,))  # the rows that begin at each byte of the buffer
+    rows = np.empty(len(pos), row)
     with media.opened() if isinstance(media, PathMedia) else nullcontext() as descriptor:
-        parts = []
-        for start, count in zip(pos[firsts].tolist(), counts.tolist(), strict=True):
-            data = media.read(start, count) if descriptor is None else os.pread(descriptor, count, start)
-            parts.append(data if len(data) == count else data.ljust(count, b"\0"))
-    joined = np.frombuffer(b"".join(parts), np.uint8)
-    run = np.cumsum(new_run) - 1
-    offsets = pos - pos[firsts][run] + np.concatenate([[0], np.cumsum(counts)[:-1]])[run]
-    rows: NDArray[np.uint8] = np.lib.stride_tricks.sliding_window_view(joined, length)[offsets]
-    for number in np.flatnonzero(size < length).tolist():
-        rows[number, size[number] :] = 0
-    return rows
+        for first, last, places, runs in _blocks(pos, length):
+            for start, at, count in runs:
+                part = view[at : at + count]
+                if descriptor is None or os.preadv(descriptor, (part,), start) < count:
+                    data = media.read(start, count)
+                    part[:] = data.ljust(count, b"\0")
+            rows[first:last] = every[places]
+    found = rows.view(np.uint8).reshape(len(pos), length)
+    for number in (size < length).nonzero()[0].tolist():
+        found[number, size[number] :] = 0
+    return found
+
+
+def _blocks(
+    pos: NDArray[np.int64], length: int
+) -> Iterator[tuple[int, int, NDArray[np.int64], list[tuple[int, int, int]]]]:
+    """What to read to have ``length`` bytes at each place, in portions that fit a buffer of ``BLOCK + length`` bytes.
+
+    Yields:
+        First row, row behind the last, where the rows begin in the buffer, and the reads: file offset, place in the
+        buffer, number of bytes.
+    """
+    steps = pos[1:] - pos[:-1]
+    breaks = (steps > NEAR) | (steps < 0)
+    place = np.zeros(len(pos), np.int64)  # where each row would be, were all reads put one behind the other
+    np.where(breaks, length, steps).cumsum(out=place[1:])
+    edges = sorted({*place.searchsorted(np.arange(0, int(place[-1]) + 1, BLOCK)).tolist(), len(pos)})
+    breaks[np.array(edges[1:-1], np.int64) - 1] = True
+    lasts = breaks.nonzero()[0]
+    runs = np.concatenate([_ZERO, lasts + 1])
+    begins = place[runs]
+    sizes = np.append(place[lasts], place[-1]) - begins + length
+    reads = list(zip(pos[runs].tolist(), begins.tolist(), sizes.tolist(), strict=True))
+    cuts = runs.searchsorted(edges).tolist()
+    for number, (first, last) in enumerate(pairwise(edges)):
+        here = reads[cuts[number] : cuts[number + 1]]
+        base = here[0][1]
+        yield first, last, place[first:last] - base, [(start, at - base, size) for start, at, size in here]
 
 
 def check_unchanged(media: Media, expected: Fingerprint) -> None:

@@ -18,6 +18,12 @@ from numpy.typing import NDArray
 Read = Callable[[int, int], bytes]
 """``read(offset, length)``: bytes of the file, short at its end."""
 
+Table = NDArray[np.int64]
+"""Numbers of a box, one row an entry."""
+
+Boxes = dict[bytes, tuple[int, int]]
+"""Where the bodies of boxes begin and end, by kind."""
+
 MAX_BOX = 1 << 30  # a moov of a gigabyte holds a hundred million samples; anything larger is damage
 MAX_SAMPLES = 1 << 28
 
@@ -106,7 +112,7 @@ def read_track(read: Read, file_size: int, track_id: int) -> Track | None:
     if trak is None:
         return None
     matrix, stbl = trak
-    samples = _sample_table(stbl)
+    samples = _sample_table(stbl, _children(stbl))
     defaults = _defaults(moov, track_id)
     if defaults is None and not moofs:
         return Track(track_id, matrix, samples, fragmented=False)
@@ -172,6 +178,14 @@ def _child(data: bytes, kind: bytes, start: int, end: int) -> tuple[int, int] | 
     return next(((a, b) for name, a, b in _boxes(data, start, end) if name == kind), None)
 
 
+def _children(data: bytes) -> Boxes:
+    """Boxes one behind the other, by kind: of several of one kind the first."""
+    found: Boxes = {}
+    for kind, body, end in _boxes(data):
+        found.setdefault(kind, (body, end))
+    return found
+
+
 def _find_track(moov: bytes, track_id: int) -> tuple[tuple[int, ...], bytes] | None:
     for kind, start, end in _boxes(moov):
         if kind != b"trak":
@@ -196,78 +210,100 @@ def _find_track(moov: bytes, track_id: int) -> tuple[tuple[int, ...], bytes] | N
     return None
 
 
-def _table(stbl: bytes, kind: bytes, entry: str, header: int = 8) -> NDArray[np.void] | None:
-    """The entries of a full box whose 32-bit count comes right before them."""
-    box = _child(stbl, kind, 0, len(stbl))
-    if box is None or box[1] - box[0] < header:
-        return None
+def table(data: bytes, boxes: Boxes, kind: bytes, entry: str = ">u4", *, columns: int = 1, header: int = 8) -> Table:
+    """The entries of a full box whose 32-bit count comes right before them, a row each; empty where there is no box.
+
+    Args:
+        data: Bytes that hold the boxes.
+        boxes: Where they are.
+        kind: Which of them.
+        entry: How each number is stored.
+        columns: Numbers of one entry.
+        header: Bytes before the entries.
+
+    Raises:
+        BoxError: The box claims more entries than it holds.
+    """
+    start, end = boxes.get(kind, (0, 0))
+    if end - start < header:
+        return np.empty((0, columns), np.int64)
+    count = int.from_bytes(data[start + header - 4 : start + header], "big")
     dtype = np.dtype(entry)
-    count = struct.unpack_from(">I", stbl, box[0] + header - 4)[0]
-    if count * dtype.itemsize > box[1] - box[0] - header:
+    if count * columns * dtype.itemsize > end - start - header:
         raise BoxError(f"{kind.decode()} box claims {count} entries and holds fewer")
-    return np.frombuffer(stbl, dtype, count, box[0] + header)
+    entries = np.frombuffer(data, dtype, count * columns, start + header)
+    return entries.astype(np.int64).reshape(count, columns)
 
 
-def _sample_table(stbl: bytes) -> SampleTable:
-    sizes = _sample_sizes(stbl)
+def _sample_table(data: bytes, boxes: Boxes) -> SampleTable:
+    """The samples that the boxes of an ``stbl`` box describe; at byte -1 where they do not say where."""
+    sizes = _sample_sizes(data, boxes)
     count = len(sizes)
+    chunks, runs = chunk_offsets(data, boxes), table(data, boxes, b"stsc", columns=3)
+    pos = np.full(count, -1, np.int64)
+    if len(chunks) and len(runs) and count:
+        pos = place_samples(chunks, samples_per_chunk(len(chunks), runs), sizes)
+    duration = spread(table(data, boxes, b"stts", columns=2), count)
     return SampleTable(
-        pos=_sample_positions(stbl, sizes),
+        pos=pos,
         size=sizes,
-        offset=_runs(stbl, b"ctts", count, ">i4"),
-        duration=(duration := _runs(stbl, b"stts", count, ">u4")),
-        dts=np.concatenate([[0], np.cumsum(duration)[:-1]]) if count else np.empty(0, np.int64),
+        offset=spread(table(data, boxes, b"ctts", ">i4", columns=2), count),
+        duration=duration,
+        dts=duration.cumsum() - duration,
         key=np.ones(count, np.bool_),
     )
 
 
-def _sample_sizes(stbl: bytes) -> NDArray[np.int64]:
-    box = _child(stbl, b"stsz", 0, len(stbl))
-    if box is None or box[1] - box[0] < 12:
+def _sample_sizes(data: bytes, boxes: Boxes) -> NDArray[np.int64]:
+    start, end = boxes.get(b"stsz", (0, 0))
+    if end - start < 12:
         return np.empty(0, np.int64)  # stz2 is for audio in practice; FFmpeg's index then decides
-    fixed, count = struct.unpack_from(">II", stbl, box[0] + 4)
+    fixed, count = struct.unpack_from(">II", data, start + 4)
     if count > MAX_SAMPLES:
         raise BoxError(f"stsz box claims {count} samples")
     if fixed:
         return np.full(count, fixed, np.int64)
-    table = _table(stbl, b"stsz", ">u4", header=12)
-    return np.empty(0, np.int64) if table is None else table.astype(np.int64)
+    return table(data, boxes, b"stsz", header=12)[:, 0]
 
 
-def _sample_positions(stbl: bytes, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    chunks = _table(stbl, b"co64", ">u8")
-    if chunks is None:
-        chunks = _table(stbl, b"stco", ">u4")
-    runs = _table(stbl, b"stsc", ">u4,>u4,>u4")
-    count = len(sizes)
-    if chunks is None or runs is None or not len(runs) or not count:
-        return np.full(count, -1, np.int64)
-    first = runs["f0"].astype(np.int64) - 1
-    lengths = np.diff(np.append(first, len(chunks)))
-    if (lengths < 0).any():
+def chunk_offsets(data: bytes, boxes: Boxes) -> NDArray[np.int64]:
+    """Where the chunks of an ``stbl`` box are."""
+    return (table(data, boxes, b"co64", ">u8") if b"co64" in boxes else table(data, boxes, b"stco"))[:, 0]
+
+
+def samples_per_chunk(chunk_count: int, runs: Table) -> NDArray[np.int64]:
+    """The entries of ``stsc``, laid out for each chunk."""
+    first = runs[:, 0]
+    lengths = np.append(first[1:], chunk_count + 1) - first
+    if lengths.min() < 0:
         raise BoxError("stsc box is out of order")
-    per_chunk = np.repeat(runs["f1"].astype(np.int64), lengths)
-    if int(per_chunk.sum()) < count or int(per_chunk.sum()) > MAX_SAMPLES:
-        raise BoxError(f"stsc box places {int(per_chunk.sum())} samples of {count}")
-    chunk_of = np.repeat(np.arange(len(per_chunk)), per_chunk)[:count]
-    ends = np.cumsum(sizes)
-    first_sample = np.concatenate([[0], np.cumsum(per_chunk)[:-1]])
-    before_chunk = np.concatenate([[0], ends])[np.minimum(first_sample, count)]
-    position: NDArray[np.int64] = chunks.astype(np.int64)[chunk_of] + (ends - sizes) - before_chunk[chunk_of]
+    return np.repeat(runs[:, 1], lengths)
+
+
+def place_samples(
+    chunks: NDArray[np.int64], per_chunk: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where samples of these sizes are."""
+    behind = per_chunk.cumsum()
+    placed, count = int(behind[-1]) if len(behind) else 0, len(sizes)
+    if not count <= placed <= MAX_SAMPLES:
+        raise BoxError(f"stsc box places {placed} samples of {count}")
+    before = sizes.cumsum() - sizes
+    first = np.minimum(behind - per_chunk, count - 1)
+    position: NDArray[np.int64] = before + np.repeat(chunks[: len(per_chunk)] - before[first], per_chunk)[:count]
     return position
 
 
-def _runs(stbl: bytes, kind: bytes, count: int, value: str) -> NDArray[np.int64]:
+def spread(runs: Table, count: int) -> NDArray[np.int64]:
     """Run-length coded values of ``stts`` and ``ctts``, one for each sample."""
-    table = _table(stbl, kind, f">u4,{value}")
-    if table is None or not count:
-        return np.zeros(count, np.int64)
-    lengths = np.minimum(table["f0"].astype(np.int64), count)
-    # Damaged run lengths may add up to far more than there are samples: cut before they are laid out.
-    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    lengths = np.clip(count - before, 0, lengths)
-    values = np.repeat(table["f1"].astype(np.int64), lengths)
-    return np.pad(values, (0, count - len(values)))
+    if len(runs) == 1 and runs[0, 0] == count:
+        return np.full(count, runs[0, 1])
+    lengths = np.minimum(runs[:, 0], count)
+    total = int(lengths.sum())
+    if total > count:  # damaged run lengths may add up to far more than there are samples: cut before they are laid out
+        lengths = np.clip(count - (np.cumsum(lengths) - lengths), 0, lengths)
+    values = np.repeat(runs[:, 1], lengths)
+    return values if total >= count else np.concatenate([values, np.zeros(count - total, np.int64)])
 
 
 def _defaults(moov: bytes, track_id: int) -> _Defaults | None:

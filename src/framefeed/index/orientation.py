@@ -45,7 +45,15 @@ def from_frame(frame: Any) -> Orientation:
     return from_matrix(struct.unpack("=9i", bytes(data)[:36]))
 
 
-def mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
+def first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
+    """Whether the stream itself, not its container, may say that pictures are to be turned."""
+    place = {"h264": 4, "hevc": 21}.get(codec)
+    if place is None or len(extradata) <= place or extradata[0] != 1:
+        return False
+    return _mentions_orientation(head, codec, (extradata[place] & 3) + 1)
+
+
+def _mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
     """Whether an H.264 or HEVC packet begins with a display-orientation message (SEI payload type 47).
 
     Args:

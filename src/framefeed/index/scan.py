@@ -10,6 +10,7 @@ from framefeed.index.container import (
 )
 from framefeed.index.scan_demuxed import scan_by_demuxer
 from framefeed.index.scan_mp4 import scan_mp4
+from framefeed.index.scan_plain import scan_plain
 from framefeed.media import Media
 
 # FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
@@ -24,6 +25,9 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
         media: The video.
         stream_index: Place among all streams of the file; None takes the one FFmpeg calls the best.
     """
+    plain = scan_plain(media, stream_index)
+    if plain is not None:
+        return plain
     if _looks_like_mp4(media):
         with open_container(media, _WITHOUT_DECODING) as container:
             stream = choose_stream(container, media, stream_index)

@@ -20,7 +20,7 @@ from framefeed.index.container import (
     stream_info,
     understood,
 )
-from framefeed.index.orientation import from_matrix, mentions_orientation
+from framefeed.index.orientation import first_packet_turns, from_matrix
 from framefeed.index.table import RawPackets
 from framefeed.media import Media, read_rows
 
@@ -55,18 +55,10 @@ def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Sc
 
     kinds = _classify_all(codec, extradata, raw, payload, stream, media)
     orientation = from_matrix(track.matrix)
-    if not orientation and _first_packet_turns(codec, extradata, payload(0, 0, 4096)):
+    if not orientation and first_packet_turns(codec, extradata, payload(0, 0, 4096)):
         orientation = orientation_by_decoding(container, stream)
     info = stream_info(container, stream, orientation)
     return Scan(info, raw, kinds, byte_ranges=True, understood=understood(stream))
-
-
-def _first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
-    """Whether the stream itself, not its container, may say that pictures are to be turned."""
-    place = {"h264": 4, "hevc": 21}.get(codec)
-    if place is None or len(extradata) <= place or extradata[0] != 1:
-        return False
-    return mentions_orientation(head, codec, (extradata[place] & 3) + 1)
 
 
 def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None:

@@ -18,6 +18,12 @@ KEY = 1 << 14
 DISCARD = 1 << 15
 """An edit list hides the packet: it is decoded where others need it, and never shown."""
 
+# Made once: arithmetic with members of an enum takes longer than that with arrays.
+_KEY, _DISCARD = np.uint16(KEY), np.uint16(DISCARD)
+_RAP, _CLOSED, _MULTIPLE = np.uint16(PacketKind.RAP), np.uint16(PacketKind.CLOSED), np.uint16(PacketKind.MULTIPLE)
+_RADL, _RASL = np.uint16(PacketKind.RADL), np.uint16(PacketKind.RASL)
+_UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
+
 
 @dataclass
 class RawPackets:
@@ -115,15 +121,15 @@ def presentation_order(raw: RawPackets, kinds: NDArray[np.uint16]) -> NDArray[np
 
     They do not where a shown packet lacks a time, two packets claim the same one, or a packet shows several pictures.
     """
-    shown = ~raw.discard & ((kinds & np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)) == 0)
-    if (kinds & np.uint16(PacketKind.MULTIPLE)).any():
+    if (kinds & _MULTIPLE).any():
         return None
-    packets = np.flatnonzero(shown)
+    packets: NDArray[np.int64] = (~raw.discard & ((kinds & _UNSEEN) == 0)).nonzero()[0]
     times = raw.pts[packets]
     if (times == NO_PTS).any():
         return None
-    order = np.argsort(times, kind="stable")
-    if len(order) > 1 and (np.diff(times[order]) <= 0).any():
+    order = times.argsort(kind="stable")
+    times = times[order]
+    if (times[1:] <= times[:-1]).any():
         return None
     return packets[order]
 
@@ -137,8 +143,8 @@ def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.i
         frames: Packets that show frames, in presentation order.
     """
     flags = kinds.astype(np.uint16)
-    flags |= np.where(raw.key, np.uint16(KEY), np.uint16(0))
-    flags |= np.where(raw.discard, np.uint16(DISCARD), np.uint16(0))
+    flags[raw.key] |= _KEY
+    flags[raw.discard] |= _DISCARD
     return PacketTable(
         pos=raw.pos,
         size=raw.size,
@@ -170,25 +176,23 @@ def _decode_starts(kinds: NDArray[np.uint16], ranks: NDArray[np.int64]) -> NDArr
     """
     count = len(kinds)
     numbers = np.arange(count)
-    is_rap = (kinds & np.uint16(PacketKind.RAP)) != 0
+    is_rap = (kinds & _RAP) != 0
     if count:
         is_rap[0] = True  # there is nothing before the first packet: a linear decode starts there too
-    closed = (kinds & np.uint16(PacketKind.CLOSED)) != 0
-    last = np.maximum.accumulate(np.where(is_rap, numbers, 0))
+    closed = (kinds & _CLOSED) != 0
+    last = np.maximum.accumulate(numbers * is_rap)
     previous_of = np.zeros(count, np.int64)
-    raps = np.flatnonzero(is_rap)
+    raps = is_rap.nonzero()[0]
     previous_of[raps[1:]] = raps[:-1]
-    leading = (ranks < ranks[last]) & ~closed[last] & ((kinds & np.uint16(PacketKind.RADL)) == 0)
-    leading |= (kinds & np.uint16(PacketKind.RASL)) != 0
+    leading = (ranks < ranks[last]) & ~closed[last] & ((kinds & _RADL) == 0)
+    leading |= (kinds & _RASL) != 0
     return np.where(leading, previous_of[last], last)
 
 
 def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
     """Strictly rising times, one for each frame in presentation order."""
     times = raw.pts[frames]
-    if len(times) < 2 and not (times == NO_PTS).any():
-        return times
-    if not (times == NO_PTS).any() and (np.diff(times) > 0).all():
+    if not (times == NO_PTS).any() and (times[1:] > times[:-1]).all():
         return times
     # Without usable presentation times the decoding times, put in order, are the same clock a little earlier.
     times = np.sort(raw.dts[frames])

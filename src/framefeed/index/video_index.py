@@ -69,7 +69,9 @@ class VideoIndex:
             raise InvalidFile(media.name, "shows no frame: damaged, or its only packets are hidden")
         table = build_table(found.raw, found.kinds, frames)
         depth = max(found.stream.reorder_depth, _reorder_depth(frames))
-        stream = dataclasses.replace(found.stream, reorder_depth=depth)
+        stream = found.stream
+        if depth != stream.reorder_depth:
+            stream = dataclasses.replace(stream, reorder_depth=depth)
         return cls(media.name, fingerprint, stream, table, found.byte_ranges)
 
     def __len__(self) -> int:
@@ -163,8 +165,10 @@ class VideoIndex:
 
 def _reorder_depth(frames: NDArray[np.int64]) -> int:
     """How many pictures a decoder has to hold back: how far the latest one comes behind its place."""
-    decoded = np.argsort(np.argsort(frames))
-    return int(np.max(decoded - np.arange(len(frames)), initial=0))
+    shown = np.zeros(int(frames.max()) + 1, np.int64)
+    shown[frames] = 1
+    decoded = shown.cumsum()[frames]
+    return int((decoded - np.arange(1, len(frames) + 1)).max())
 
 
 def _rotation(stream: StreamInfo) -> float | None:

@@ -41,12 +41,19 @@ class BitReader:
         zeros = self._left - rest.bit_length()
         if zeros > 32:
             raise OutOfData("Exp-Golomb code too long")
-        return self.u(2 * zeros + 1) - 1
+        self._left -= 2 * zeros + 1
+        if self._left < 0:
+            raise OutOfData("out of bits")
+        return (rest >> self._left) - 1
 
     def se(self) -> int:
         """Signed Exp-Golomb code."""
         code = self.ue()
         return (code + 1) // 2 if code & 1 else -(code // 2)
+
+    def at_stop_bit(self) -> bool:
+        """Whether nothing is left but the bit that ends a parameter set, and the zeros that fill its byte."""
+        return 1 <= self._left <= 8 and self._value & ((1 << self._left) - 1) == 1 << (self._left - 1)
 
 
 def unescape(data: bytes) -> bytes:

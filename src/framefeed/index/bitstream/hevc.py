@@ -25,6 +25,8 @@ _HEADERS_ONLY = frozenset((*range(32, 41),))
 _NOT_A_PICTURE = 255
 _NON_REFERENCE = frozenset((0, 2, 4, 6, 8))
 _START = PacketKind.RAP | PacketKind.INTRA
+_HIDDEN = np.uint16(PacketKind.HIDDEN)
+_REFERENCE = np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
 
 # Reserved picture types (10-15, 22-31) are ignored by decoders and get no flags, so they are not worth a fast way.
 _PICTURES = frozenset((*range(10), *range(16, 22)))
@@ -101,10 +103,12 @@ class HevcClassifier(NalClassifier):
         self._ends = np.zeros(count, np.bool_)
 
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
-        second = heads[rows, at + 1]
+        flat = heads.reshape(-1)
+        at = rows * heads.shape[1] + at
+        second = flat[at + 1]
+        types = flat[at] >> 1
         # Layer 0, a TemporalId, and the first slice segment of its picture: else the packet gets no flags.
-        plain = (second >> 3 == 0) & (second != 0) & (heads[rows, at + 2] >= 128)
-        types = np.where(plain, heads[rows, at] >> 1, _NOT_A_PICTURE).astype(np.uint8)
+        types[(second >= 8) | (second == 0) | (flat[at + 2] < 128)] = _NOT_A_PICTURE
         self._types[rows] = types
         self._layers[rows] = (second & 7).astype(np.int16) - 1
         kinds: NDArray[np.uint16] = _KINDS[types]
@@ -163,14 +167,14 @@ class HevcClassifier(NalClassifier):
         keep = (layers == self._max_sub_layer) & (highest <= self._max_sub_layer)
         if self._output_flags or self._unreadable_sets:
             keep[:] = False
-        kinds[~keep] &= np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
+        kinds[~keep] &= _REFERENCE
 
     def _hide_skipped_pictures(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
         """Mark RASL pictures that a decoder never shows, even when it decodes from the beginning."""
         types = self._types
-        marks = np.flatnonzero(((types >= _BLA_FIRST) & (types <= _CRA)) | self._ends)
+        marks = (((types >= _BLA_FIRST) & (types <= _CRA)) | self._ends).nonzero()[0].tolist()
         before = 0
-        for mark in marks.tolist():
+        for mark in marks:
             self._hide_rasl(types[before:mark], kinds[before:mark])
             before = mark
             self._after_end |= bool(self._ends[mark])
@@ -186,7 +190,7 @@ class HevcClassifier(NalClassifier):
 
     def _hide_rasl(self, types: NDArray[np.uint8], kinds: NDArray[np.uint16]) -> None:
         if self._drops_rasl:
-            kinds[(types == 8) | (types == 9)] |= np.uint16(PacketKind.HIDDEN)
+            kinds[(types == 8) | (types == 9)] |= _HIDDEN
 
     def _ends_sequence(self, row: int, chunk: Chunk) -> bool:
         """Whether a packet's last bytes are an end-of-sequence unit: behind the picture the walk never looks."""

@@ -19,16 +19,22 @@ def parse_sps(unit: bytes) -> tuple[int, int]:
     bits = BitReader(unescape(unit[2:256]))
     bits.skip(4)
     sub_layers = bits.u(3)
-    bits.skip(1 + 96)  # nesting flag; general profile, tier and level
+    bits.skip(1)
+    skip_profile(bits, sub_layers)
+    sps_id = bits.ue()
+    if sps_id > 15:
+        raise OutOfData("SPS id")
+    return sps_id, sub_layers
+
+
+def skip_profile(bits: BitReader, sub_layers: int) -> None:
+    """Pass over the profile, tier and level of a stream and of its temporal sub-layers."""
+    bits.skip(96)
     present = [(bits.flag(), bits.flag()) for _ in range(sub_layers)]
     if sub_layers:
         bits.skip(2 * (8 - sub_layers))
     for has_profile, has_level in present:
         bits.skip(88 * has_profile + 8 * has_level)
-    sps_id = bits.ue()
-    if sps_id > 15:
-        raise OutOfData("SPS id")
-    return sps_id, sub_layers
 
 
 def parse_pps(unit: bytes) -> tuple[int, Pps]:

@@ -22,6 +22,9 @@ MAX_UNITS = 4096
 """NAL units of one packet that are looked at, so that a packet full of tiny units does not stall the index."""
 
 
+_NOT_A_START = np.uint16(~int(PacketKind.RAP | PacketKind.CLOSED) & 0xFFFF)
+
+
 class Outcome(NamedTuple):
     """What Python found in one packet."""
 
@@ -98,24 +101,28 @@ def walk(
         need: Bytes of the picture unit that must lie in the head.
     """
     found = np.full(len(sizes), -1, np.int64)
+    flat = np.ascontiguousarray(heads).reshape(-1)
+    words = np.ndarray(max(0, len(flat) - 3), ">u4", flat, strides=(1,))  # the four bytes from each byte on
+    visible = np.minimum(sizes, HEAD) - max(4, length_size + need)
     rows = np.arange(len(sizes))
     at = np.zeros(len(sizes), np.int64)
     for _ in range(MAX_HOPS):
-        inside = at + length_size + need <= np.minimum(sizes[rows], HEAD)
+        inside = at <= visible[rows]
         if not inside.all():
             rows, at = rows[inside], at[inside]
         if not len(rows):
             break
-        length = np.zeros(len(rows), np.int64)
-        for offset in range(length_size):
-            length = (length << 8) | heads[rows, at + offset]
+        base = rows * HEAD + at
+        length = (words[base] >> 8 * (4 - length_size)).astype(np.int64)
         begin = at + length_size
         at = begin + length
-        action = actions[heads[rows, begin]]
+        action = actions[flat[base + length_size]]
         action[(length < need) | (at > sizes[rows])] = SLOW
         picture = action == PICTURE
         found[rows[picture]] = begin[picture]
-        sei = np.flatnonzero(action == SEI)
+        if picture.all():
+            break
+        sei = (action == SEI).nonzero()[0]
         if len(sei):
             action[sei[_may_hold_recovery_point(heads[rows[sei]], begin[sei], at[sei])]] = SLOW
         go_on = (action == HOP) | (action == SEI)
@@ -157,9 +164,9 @@ class NalClassifier(ABC):
         found = np.full(count, -1, np.int64)
         if self._length_size and not self._always_slow():
             found = walk(heads, sizes, self._length_size, self._actions, self._need)
-            rows = np.flatnonzero(found >= 0)
+            rows = (found >= 0).nonzero()[0]
             kinds[rows] = self._fast(heads, rows, found[rows])
-        self._slow_packets(list(np.flatnonzero(found < 0)), chunk, kinds, recovery)
+        self._slow_packets((found < 0).nonzero()[0].tolist(), chunk, kinds, recovery)
         self._finish(kinds, chunk)
         return Classification(kinds, recovery)
 
@@ -173,7 +180,7 @@ class NalClassifier(ABC):
         """Look at the packets ``rows`` in order; take back what fast packets may not claim under changed headers."""
         todo, position, before = rows, 0, 0
         while position < len(todo):
-            row = int(todo[position])
+            row = todo[position]
             self._restrict(kinds[before:row])
             was_slow = self._always_slow()
             try:
@@ -189,8 +196,7 @@ class NalClassifier(ABC):
     def _restrict(self, kinds: NDArray[np.uint16]) -> None:
         """Clear flags of packets without parameter sets of their own under the sets that are active now."""
         if len(kinds) and not self._sets.startable(set()):
-            keep = ~int(PacketKind.RAP | PacketKind.CLOSED) & 0xFFFF if self._sets.complete() else 0
-            kinds &= np.uint16(keep)
+            kinds &= _NOT_A_START if self._sets.complete() else np.uint16(0)
 
     def _begin(self, count: int) -> None:  # noqa: B027 (optional)
         """A chunk of ``count`` packets begins."""
