@@ -14,7 +14,7 @@ import torch
 
 import clips
 import framefeed
-from framefeed import CenterCrop, Frame, FrameBatch, Resize, VideoDecoder, VideoIndex
+from framefeed import CenterCrop, Frame, FrameBatch, MissingBackend, Resize, VideoDecoder, VideoIndex
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,8 @@ def test_metadata(decoder: VideoDecoder) -> None:
         ({"dimension_order": "HWC"}, "Invalid dimension order"),
         ({"num_ffmpeg_threads": None}, "should be an int"),
         ({"num_ffmpeg_threads": -1}, "should be an int"),
-        ({"device": "cuda"}, "use device='cpu'"),
+        ({"device": "meta"}, "possible: 'cpu', 'cuda', 'cuda:N', 'auto'"),
+        ({"fallback": "gpu"}, "possible: None, 'cpu'"),
         ({"stream_index": 5}, "no video stream; video streams: "),
         ({"transforms": [torch.nn.Identity()]}, "possible: Resize, CenterCrop, RandomCrop"),
         ({"transforms": [CenterCrop((8, 8)), Resize((4, 4))]}, "Resize can only be the first"),
@@ -169,6 +170,14 @@ def test_metadata(decoder: VideoDecoder) -> None:
 def test_bad_arguments(path: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VideoDecoder(path, **arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(path: Path) -> None:
+    with pytest.raises(MissingBackend, match=r"use device='cpu', or device='auto'"):
+        VideoDecoder(path, device="cuda")
+    decoder = VideoDecoder(path, device="auto")
+    assert decoder.device.type == "cpu" and not decoder.cpu_fallback
 
 
 def test_dimension_order_and_approximate_mode(path: Path, decoder: VideoDecoder) -> None:

@@ -6,13 +6,14 @@ import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from framefeed.decode.engine import available_cpus
+from framefeed.devices import CpuFallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
@@ -21,6 +22,9 @@ from framefeed.plan import Plan
 from framefeed.process.transforms import CenterCrop, Resize, compile_transforms
 from framefeed.reading import FrameReader
 from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
+
+if TYPE_CHECKING:
+    from framefeed.reading_cuda import CudaReader
 
 __all__ = ["CenterCrop", "Resize", "VideoDecoder"]
 
@@ -40,19 +44,24 @@ class VideoDecoder:
         dimension_order: ``"NCHW"`` or ``"NHWC"``.
         num_ffmpeg_threads: How many threads a request may use. 0, the default, takes all CPUs of the process, or a
             single one inside a worker process of a ``DataLoader``.
-        device: ``"cpu"``.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for frames on an NVIDIA GPU, decoded there, or ``"auto"`` for a
+            GPU where one can be used.
         seek_mode: ``"exact"`` or ``"approximate"``. Both are exact here; the second is accepted so that code written
             for TorchCodec runs.
         transforms: ``Resize``, ``CenterCrop`` or ``RandomCrop`` of framefeed, TorchCodec or Torchvision, applied
             while decoding. A ``Resize`` comes first.
         custom_frame_mappings: Accepted as by TorchCodec and not needed: use ``index`` to spare the scan.
         index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it, so that the file is not scanned.
+        fallback: ``"cpu"`` decodes what the GPU cannot decode on the CPU, and uploads it; None raises. With
+            ``device="auto"`` it is ``"cpu"``.
 
     Attributes:
         metadata: Facts about the stream, under TorchCodec's names.
         stream_index: The stream that is decoded.
         index: The packet index.
         last_plan: What the latest request had to decode; ``last_plan.cost`` is packets fed for each frame wanted.
+        device: Where frames are.
+        cpu_fallback: Whether, and why, the video is decoded on the CPU although frames go to a GPU.
 
     Raises:
         SourceError: The file cannot be read.
@@ -72,6 +81,7 @@ class VideoDecoder:
         transforms: Sequence[Any] | None = None,
         custom_frame_mappings: Any = None,
         index: Any = None,
+        fallback: Literal["cpu"] | None = None,
     ) -> None:
         if seek_mode not in ("exact", "approximate"):
             raise ValueError(f"Invalid seek mode ({seek_mode}). Supported values are exact, approximate.")
@@ -81,17 +91,25 @@ class VideoDecoder:
             raise ValueError(f"Invalid dimension order ({dimension_order}). Supported values are NCHW, NHWC.")
         if not isinstance(num_ffmpeg_threads, int) or num_ffmpeg_threads < 0:
             raise ValueError(f"num_ffmpeg_threads={num_ffmpeg_threads!r} should be an int, 0 for all CPUs.")
-        if torch.device(device or torch.get_default_device()).type != "cpu":
-            raise ValueError(f"device={str(device)!r} is not supported in this release; use device='cpu'.")
+        if fallback not in (None, "cpu"):
+            raise ValueError(f"fallback={fallback!r} is not supported; possible: None, 'cpu'")
+        self.device = resolve_device(device)
         self._media: Media = open_media(source)
         self.index = _find_index(self._media, index, stream_index)
-        self._reader = FrameReader(
-            self.index,
-            self._media,
-            "CHW" if dimension_order == "NCHW" else "HWC",
-            compile_transforms(transforms, *self.index.stream.display_size),
-            num_ffmpeg_threads or _default_threads(),
-        )
+        self.cpu_fallback = CpuFallback()
+        if self.device.type == "cuda":
+            allowed = "cpu" if device == "auto" else fallback
+            self.cpu_fallback = choose_decoder(self.index.stream, self.device, allowed, self.index.path)
+        layout: Literal["CHW", "HWC"] = "CHW" if dimension_order == "NCHW" else "HWC"
+        geometry = compile_transforms(transforms, *self.index.stream.display_size)
+        self._reader: FrameReader | CudaReader
+        if self.device.type == "cuda" and not self.cpu_fallback:
+            from framefeed.reading_cuda import CudaReader
+
+            self._reader = CudaReader(self.index, self._media, layout, geometry, self.device)
+        else:
+            threads = num_ffmpeg_threads or _default_threads()
+            self._reader = FrameReader(self.index, self._media, layout, geometry, threads)
         self.metadata: VideoStreamMetadata = self.index.metadata()
         self.stream_index = self.index.stream.stream_index
 
@@ -122,7 +140,7 @@ class VideoDecoder:
     def __iter__(self) -> Iterator[torch.Tensor]:
         """All frames in order."""
         for frame in self._reader.iterate():
-            yield torch.from_numpy(frame)
+            yield self._tensor(frame)
 
     def get_frame_at(self, index: int) -> Frame:
         """The frame with that number; negative numbers count from the end."""
@@ -188,9 +206,7 @@ class VideoDecoder:
         """Frames as the decoder gives them: planes in the stream's own pixel format, not turned, not converted."""
         wanted = self._frame_numbers(indices)
         found: dict[int, NativeFrame] = {}
-        plan = self._reader.read_native(
-            wanted, lambda row, picture: found.__setitem__(row, NativeFrame.copy_of(picture))
-        )
+        plan = self._reader.read_native(wanted, found.__setitem__)
         for source, target in plan.copies:
             found[target] = found[source]
         return [found[row] for row in range(len(wanted))]
@@ -251,7 +267,11 @@ class VideoDecoder:
         )
 
     def _many(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        return torch.from_numpy(self._reader.read(wanted))
+        return self._tensor(self._reader.read(wanted))
+
+    def _tensor(self, frames: NDArray[np.uint8] | torch.Tensor) -> torch.Tensor:
+        tensor = frames if isinstance(frames, torch.Tensor) else torch.from_numpy(frames)
+        return tensor.to(self.device)
 
 
 def _floats(seconds: Any) -> list[float]:

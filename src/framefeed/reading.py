@@ -13,6 +13,7 @@ from framefeed.decode.default import cpu_engine
 from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
+from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.plan.rounds import Round, rounds
 from framefeed.plan.schedule import choose_window
@@ -120,10 +121,14 @@ class FrameReader:
         ready.update(zip(frames, pictures, strict=True))
 
     def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
-        """Decodes frames; ``sink(row, picture)`` gets each different one, unconverted."""
+        """Decodes frames; ``sink(row, native)`` gets each different one, unconverted."""
         if not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
-        return self._decode(wanted, sink, read_on=_span(wanted) is not None)
+        return self._decode(
+            wanted,
+            lambda row, picture: sink(row, NativeFrame.copy_of(picture)),
+            read_on=_span(wanted) is not None,
+        )
 
     def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool, long_groups: bool = False) -> Plan:
         plan = cpu_engine().decode(

@@ -20,6 +20,7 @@ from framefeed.data.sequences import Sequences
 from framefeed.data.videos import Videos
 from framefeed.decode.default import cpu_engine
 from framefeed.decode.engine import available_cpus
+from framefeed.devices import Fallback, resolve_device
 from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
@@ -27,7 +28,7 @@ from framefeed.index.catalog_paths import files_meant
 from framefeed.process.desc import Changes, ProcessDesc
 
 if TYPE_CHECKING:
-    pass
+    import torch
 
 __all__ = ["GetLabel", "VideoDataset", "VideoSize", "video_size_from_file"]
 
@@ -103,6 +104,10 @@ class VideoDataset:
         seed: For random crops and flips: these depend on the seed, the epoch and the sample, and on nothing else.
         on_error: What a file does that cannot be indexed: ``"raise"``, or ``"skip"`` to leave it out and note it in
             ``report``.
+        device: Where samples are: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, decoded there, or ``"auto"`` for a GPU where
+            one can be used.
+        fallback: ``"cpu"`` decodes files that the GPU cannot decode on the CPU, and uploads their frames; None raises.
+            With ``device="auto"`` it is ``"cpu"``.
 
     Attributes:
         filenames: The files that are used. Those without a whole sequence are left out, with a warning.
@@ -121,6 +126,8 @@ class VideoDataset:
         catalog: Catalog | str | os.PathLike[str] | None = None,
         seed: int = 0,
         on_error: Literal["raise", "skip"] = "raise",
+        device: str | torch.device = "cpu",
+        fallback: Fallback = None,
     ) -> None:
         import torch
 
@@ -131,6 +138,8 @@ class VideoDataset:
             raise ValueError("give either frame_stride or fps")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+        self.device = resolve_device(device)
+        self._fallback: Fallback = "cpu" if device == "auto" else fallback
         self.processing = _checked_processing(processing, length)
         self.sequence_length = length
         self.get_label = get_label
@@ -146,7 +155,7 @@ class VideoDataset:
         self._files = files
         self.sequences = sequences
         self.filenames = files.names
-        self.videos = Videos(files.names, files.find, self.processing)
+        self.videos = self._open_videos()
         places = [desc.places(length) for desc in self.processing.values()]
         self.shown = np.flatnonzero(np.max(places, axis=0) >= 0)
         # In shared memory, so that worker processes that live on are told of a new epoch too.
@@ -183,6 +192,9 @@ class VideoDataset:
             return _Files(tuple(kept), np.array([index.num_frames for index in found], np.int64), tuple(found))
         return _Files(tuple(kept), catalog.num_frames[found], (), catalog, tuple(found))
 
+    def _open_videos(self) -> Videos:
+        return Videos(self._files.names, self._files.find, self.processing, self.device, self._fallback)
+
     def __len__(self) -> int:
         return len(self.sequences)
 
@@ -213,6 +225,8 @@ class VideoDataset:
         """Several samples; each frame that they need is decoded once."""
         numbers = np.array([self._number(sample) for sample in samples], np.int64)
         refs = locate_samples(self.sequences, numbers, self.seed, self.epoch)
+        if self.device.type == "cuda":
+            return self._read_on_gpu(refs)
         assembly = Assembly(self.videos, refs, self.sequence_length, stacked=False)
         wanted: dict[int, list[int]] = {}
         for file, frame in assembly.targets:
@@ -247,6 +261,22 @@ class VideoDataset:
 
         cpu_engine().decode(video.index, video.source, frames, sink, num_threads=_num_threads())
 
+    def _read_on_gpu(self, refs: Sequence[SampleRef]) -> list[dict[str, Any]]:
+        from framefeed.data.workshop_cuda import CudaWorkshop
+
+        resolve_device(self.device)  # in a forked process it cannot be used any more
+        workshop = CudaWorkshop(self.device, 0)
+        samples = []
+        for ref in refs:
+            assembly = workshop.assemble(self.videos, [ref], self.sequence_length)
+            workshop.read(assembly)
+            workshop.hand_out(assembly)
+            sample: dict[str, Any] = {name: tensor[0] for name, tensor in assembly.batch.items()}
+            if self.get_label is not None:
+                sample[LABELS] = self.label(ref, assembly.changes(0))
+            samples.append(sample)
+        return samples
+
     def _sample(self, assembly: Assembly, row: int, ref: SampleRef) -> dict[str, Any]:
         sample: dict[str, Any] = dict(assembly.rows[row])
         if self.get_label is not None:
@@ -258,7 +288,7 @@ class VideoDataset:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.videos = Videos(self._files.names, self._files.find, self.processing)
+        self.videos = self._open_videos()
 
 
 def _num_threads() -> int:

@@ -21,7 +21,6 @@ from framefeed.data.orders import Order, resolve
 from framefeed.data.state import VERSION, check_state, read_state, write_state
 from framefeed.data.stats import LoaderStats
 from framefeed.data.workshop import CpuWorkshop, Workshop
-from framefeed.decode.engine import available_cpus
 from framefeed.errors import StateError
 from framefeed.plan.lookahead import Budget
 from framefeed.process.buffers import physical_memory
@@ -96,8 +95,9 @@ class VideoLoader:
             ``shuffle``. Buffered costs no more decoding than sequential.
         seed: Of the order and of random crops and flips; None takes the dataset's.
         memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
-            machine's memory, shared by the ranks on it. Not in it: ``buffer_length`` + 1 batches, and the decoders.
-        num_threads: How many threads decode; None is one for each CPU.
+            machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and
+            the decoders.
+        num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
         pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
         timeout: Seconds that decoding for a sample may take, 0 for no limit. What takes longer is an error.
         on_error: What a sample does that cannot be decoded: ``"raise"`` its error in place of its batch (the
@@ -149,14 +149,21 @@ class VideoLoader:
         self._rank, self._world = _rank_and_world() if distributed else (0, 1)
         self._epochs = self._make_epochs(shuffle, distributed, order, sampler, batch_sampler)
         self._buffer_length = buffer_length
-        self._num_threads = num_threads or available_cpus()
-        self._pin_memory = pin_memory and _can_pin()
+        on_gpu = dataset.device.type == "cuda"
+        self._pin_memory = pin_memory and not on_gpu and _can_pin()
         self._timeout = float(timeout)
         self._on_error = on_error
         self._progress = progress
-        self.memory_budget = _default_budget() if memory_budget is None else parse_bytes(memory_budget)
+        self.memory_budget = _default_budget(dataset) if memory_budget is None else parse_bytes(memory_budget)
         self._budget = Budget(self.memory_budget)
-        self._workshop: Workshop = CpuWorkshop(self.memory_budget)
+        self._workshop: Workshop
+        if on_gpu:
+            from framefeed.data.workshop_cuda import CudaWorkshop
+
+            self._workshop = CudaWorkshop(dataset.device, self.memory_budget)
+        else:
+            self._workshop = CpuWorkshop(self.memory_budget)
+        self._num_threads = num_threads or self._workshop.num_threads
         self._stats = LoaderStats()
         self._next_epoch = 0
         self._skip_batches = 0
@@ -419,7 +426,11 @@ def _rank_and_world() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _default_budget() -> int:
+def _default_budget(dataset: VideoDataset) -> int:
+    if dataset.device.type == "cuda":  # a GPU is mostly one rank's own
+        import torch
+
+        return int(torch.cuda.mem_get_info(dataset.device)[1]) // DEFAULT_MEMORY_SHARE
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return physical_memory() // DEFAULT_MEMORY_SHARE // max(1, ranks_here)
 

@@ -8,16 +8,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import PathMedia
 from framefeed.process.base import BaseWriter
 from framefeed.process.desc import BaseKind, BoundDesc, ProcessDesc
 from framefeed.source import PacketSource, open_source
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Bases", "OpenVideo", "Videos"]
 
@@ -67,11 +72,20 @@ class Videos:
         names: The files, as the user spells them.
         find: Gives the index of a file by its number.
         processing: The descriptions.
+        device: Where frames go.
+        fallback: ``"cpu"`` where videos that a GPU cannot decode are decoded on the CPU.
     """
 
     def __init__(
-        self, names: tuple[str, ...], find: Callable[[int], VideoIndex], processing: Mapping[str, ProcessDesc]
+        self,
+        names: tuple[str, ...],
+        find: Callable[[int], VideoIndex],
+        processing: Mapping[str, ProcessDesc],
+        device: torch.device,
+        fallback: Fallback,
     ) -> None:
+        self._device = device
+        self._fallback: Fallback = fallback
         self._names = names
         self._find = find
         self._processing = processing
@@ -109,6 +123,7 @@ class Videos:
             bound,
             {kind: BaseWriter(index.stream, kind) for kind in kinds},
             packets.start[packets.frames],
+            self._device.type == "cpu" or bool(choose_decoder(index.stream, self._device, self._fallback, index.path)),
         )
 
 

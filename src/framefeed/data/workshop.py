@@ -12,7 +12,7 @@ from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
 from framefeed.data.store import FrameStore
 from framefeed.data.videos import Bases, OpenVideo, Videos
 from framefeed.decode.default import cpu_engine
-from framefeed.decode.engine import Engine
+from framefeed.decode.engine import Engine, available_cpus
 
 __all__ = ["CpuWorkshop", "Workshop"]
 
@@ -25,6 +25,10 @@ class Workshop(Protocol):
     """
 
     chunk: int
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads keep the device busy."""
 
     def engine_for(self, video: OpenVideo) -> Engine:
         """What decodes a video."""
@@ -77,6 +81,11 @@ class CpuWorkshop:
     def __init__(self, memory_budget: int) -> None:
         self._store = FrameStore(memory_budget)
         self._local = threading.local()
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads keep the device busy."""
+        return available_cpus()
 
     def engine_for(self, video: OpenVideo) -> Engine:
         """The CPU's."""

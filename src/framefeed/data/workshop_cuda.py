@@ -101,6 +101,11 @@ class CudaWorkshop:
         self.memory_held = 0
         self.memory_peak = 0
 
+    @property
+    def num_threads(self) -> int:
+        """How many threads keep the device busy."""
+        return self._engine.max_threads
+
     def engine_for(self, video: OpenVideo) -> Engine:
         """The GPU's, or the CPU's for a video that falls back to it."""
         return cpu_engine() if video.on_cpu else self._engine
@@ -247,6 +252,35 @@ class CudaWorkshop:
         for own, tables in work.items():
             addresses_, rows_, slots_, placements_ = sender.send(*tables, stream=stream)
             finish(own, addresses_, assembly.batch[name], rows_, slots_, placements_, stream)
+
+    def read(self, assembly: DeviceAssembly) -> None:
+        """Decodes all frames of a batch, in this thread."""
+        wanted: dict[int, list[int]] = {}
+        rows: dict[int, int] = {}
+        for (file, frame), places in assembly.targets.items():
+            wanted.setdefault(file, []).append(frame)
+            rows[file] = places[0][0]
+        for file, frames in wanted.items():
+            self._read_file(assembly, file, assembly.video(rows[file]), frames)
+
+    def _read_file(self, assembly: DeviceAssembly, file: int, video: OpenVideo, frames: list[int]) -> None:
+        chunk: list[tuple[DeviceBases, Sequence[Place]]] = []
+
+        def end() -> None:
+            self.complete()
+            if chunk:
+                self.put(assembly, chunk)
+            chunk.clear()
+
+        def sink(row: int, picture: Any) -> None:
+            bases = self.scratch(video, len(chunk))
+            self.write(video, picture, bases, frames[row])
+            chunk.append((bases, assembly.targets[file, frames[row]]))
+            if len(chunk) == self.chunk:
+                end()
+
+        self.engine_for(video).decode(video.index, video.source, frames, sink, num_threads=1)
+        end()
 
     def copy(self, bases: DeviceBases, to: DeviceBases) -> None:
         """Copies a frame."""

@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from framefeed.errors import MissingBackend
 from framefeed.process.cuda import Conversion, SurfaceFormat, TableSender, convert
 
-__all__ = ["CHUNK", "SurfaceQueue", "queue_of", "surface_format"]
+__all__ = ["CHUNK", "SurfaceQueue", "download", "queue_of", "surface_format"]
 
 CHUNK = 16
 
@@ -49,6 +51,16 @@ def _copy_on_device() -> Any:
     function.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
     function.restype = ctypes.c_int
     return function
+
+
+def download(surface: Any) -> NDArray[np.uint8]:
+    """The bytes of a surface, in the CPU's memory; waits for its stream."""
+    with torch.cuda.stream(surface.stream):
+        copy = torch.empty(surface.num_bytes, dtype=torch.uint8, device=surface.stream.device)
+        error = _copy_on_device()(copy.data_ptr(), surface.planes[0], surface.num_bytes, surface.stream.cuda_stream)
+        if error:
+            raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
+        return copy.cpu().numpy()
 
 
 class SurfaceQueue:

@@ -1,0 +1,197 @@
+"""Requests for frames of one video -> tensors on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from framefeed.decode.default import cuda_engine
+from framefeed.decode.nvdec import Surface, pixel_format
+from framefeed.errors import DecodeError, FrameSizeError
+from framefeed.index.video_index import VideoIndex
+from framefeed.media import Media, check_unchanged
+from framefeed.native import NativeFrame
+from framefeed.plan import Plan
+from framefeed.process.cuda import Conversion, Layout
+from framefeed.process.desc import BaseKind
+from framefeed.process.surfaces import download, queue_of, surface_format
+from framefeed.process.transforms import Geometry
+from framefeed.source import open_source
+
+__all__ = ["CudaReader"]
+
+# Reading in order, this much is decoded at once, so that all decoding units have groups to work on.
+WINDOW_BYTES = 1 << 30
+GROUPS_PER_DECODER = 2
+
+
+class CudaReader:
+    """Reads frames of one video as 8-bit RGB tensors on a GPU. May be used by several threads at once.
+
+    Args:
+        index: The video.
+        media: Its bytes.
+        layout: Order of a frame's dimensions.
+        geometry: Resize and crop.
+        device: The GPU.
+    """
+
+    def __init__(
+        self, index: VideoIndex, media: Media, layout: Layout, geometry: Geometry, device: torch.device
+    ) -> None:
+        self._index = index
+        self._media = media
+        self._source = open_source(index, media)
+        self._layout: Layout = layout
+        self._kind = BaseKind("RGB", geometry.resize, geometry.crop)
+        self._size = geometry.output_size(*index.stream.display_size)
+        self._device = device
+        self._engine = cuda_engine(device.index or 0)
+        self._conversions: dict[Any, Conversion] = {}
+        self.last_plan: Plan | None = None
+
+    def read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
+        """Frames by number, in any order, repeated or not, as one tensor that is ready on the current stream."""
+        if not len(wanted):
+            check_unchanged(self._media, self._index.fingerprint)
+        out = torch.empty((len(wanted), *self._shape(self._size)), dtype=torch.uint8, device=self._device)
+        request = _Request(self._device)
+        single: list[torch.Tensor] = []
+
+        def sink(row: int, surface: Surface) -> None:
+            conversion = self._conversion(surface)
+            target = out[row]
+            if conversion.output_size != self._size:
+                if len(wanted) > 1:
+                    raise self._other_size(int(wanted[row]), conversion.output_size)
+                target = torch.empty(self._shape(conversion.output_size), dtype=torch.uint8, device=self._device)
+                single.append(target)
+            request.join(surface.stream)
+            queue_of(surface.stream).add(surface, [(conversion, target.data_ptr())])
+
+        try:
+            plan = self._decode(wanted, sink)
+        finally:
+            request.finish()
+        for source, target in plan.copies:
+            out[target] = out[source]
+        return single[0][None] if single else out
+
+    def iterate(self) -> Iterator[torch.Tensor]:
+        """All frames in order, one at a time."""
+        for start, stop in self._windows():
+            try:
+                frames = self.read(np.arange(start, stop))
+            except (DecodeError, FrameSizeError):  # for whoever comes to that frame
+                for number in range(start, stop):
+                    yield self.read(np.array([number]))[0]
+                continue
+            for frame in frames:
+                check_unchanged(self._media, self._index.fingerprint)
+                yield frame
+
+    def _windows(self) -> Iterator[tuple[int, int]]:
+        """Runs of frames that keep all decoders busy, ending where groups end."""
+        packets = self._index.packets
+        groups = packets.start[packets.frames]
+        ends = [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+        most = max(1, WINDOW_BYTES // (3 * self._size[0] * self._size[1]))
+        start = taken = 0
+        for number, end in enumerate(ends):
+            taken += 1
+            last = number + 1 == len(ends)
+            if taken >= GROUPS_PER_DECODER * self._engine.max_threads or last or ends[number + 1] - start > most:
+                for low in range(start, end, most):
+                    yield low, min(low + most, end)
+                start, taken = end, 0
+
+    def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
+        """Decodes frames; ``sink(row, native)`` gets each different one, unconverted, copied to the CPU's memory."""
+        if not len(wanted):
+            check_unchanged(self._media, self._index.fingerprint)
+        pix_fmt = self._index.stream.pix_fmt or ""
+        return self._decode(wanted, lambda row, surface: sink(row, native_frame(surface, pix_fmt)))
+
+    def _decode(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
+        torch.cuda.set_device(self._device)
+        plan = self._engine.decode(
+            self._index, self._source, wanted, sink, num_threads=self._engine.max_threads, read_on=False
+        )
+        self.last_plan = plan
+        return plan
+
+    def _shape(self, size: tuple[int, int]) -> tuple[int, int, int]:
+        return (3, *size) if self._layout == "CHW" else (*size, 3)
+
+    def _conversion(self, surface: Surface) -> Conversion:
+        key = (surface.format, surface.height, surface.width)
+        found = self._conversions.get(key)
+        if found is None:
+            stream = dataclasses.replace(self._index.stream, height=surface.height, width=surface.width)
+            format_ = pixel_format(stream.pix_fmt)
+            bits = format_.bits if format_ is not None else 8
+            found = Conversion.of(stream, self._kind, surface_format(surface.format), bits, self._layout)
+            self._conversions[key] = found
+        return found
+
+    def _other_size(self, frame: int, found: tuple[int, int]) -> FrameSizeError:
+        height, width = self._size
+        return FrameSizeError(
+            self._index.path,
+            f"frame {frame} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: the size "
+            "changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
+        )
+
+
+class _Request:
+    """The streams that work on a request: they begin after its memory is there, and the caller's goes on after them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._caller = torch.cuda.current_stream(device)
+        self._allocated = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._allocated.record(self._caller)
+        self._streams: dict[int, torch.cuda.Stream] = {}
+        self._lock = threading.Lock()
+
+    def join(self, stream: torch.cuda.Stream) -> None:
+        """Takes a stream in."""
+        if stream.cuda_stream not in self._streams:
+            with self._lock:
+                self._streams[stream.cuda_stream] = stream
+            stream.wait_event(self._allocated)
+
+    def finish(self) -> None:
+        """Launches what is left; the caller's stream waits for all of it."""
+        for stream in self._streams.values():
+            queue_of(stream).flush()
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(stream)
+            self._caller.wait_event(done)
+
+
+def native_frame(surface: Surface, pix_fmt: str) -> NativeFrame:
+    """A surface copied to the CPU's memory, in planes as FFmpeg's decoders have them."""
+    raw = download(surface)
+    format_ = pixel_format(pix_fmt)
+    wide = surface_format(surface.format).wide
+    samples: NDArray[Any] = raw.view(np.uint16) if wide else raw
+    lines = samples.reshape(-1, surface.pitch // samples.itemsize)
+    height, width = surface.height, surface.width
+    if surface.planes[2]:
+        rows = len(lines) // 3
+        planes = [lines[rows * plane : rows * plane + height, :width] for plane in range(3)]
+    else:
+        rows = len(lines) * 2 // 3
+        chroma = lines[rows : rows + (height + 1) // 2, : width + (width & 1)]
+        planes = [lines[:height, :width], chroma[:, 0::2], chroma[:, 1::2]]
+    if wide and format_ is not None:
+        planes = [plane >> (16 - format_.bits) for plane in planes]
+    if format_ is not None and format_.chroma == "400":
+        planes = planes[:1]
+    return NativeFrame(pix_fmt, width, height, tuple(np.ascontiguousarray(plane).view(np.uint8) for plane in planes))
