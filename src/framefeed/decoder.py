@@ -99,7 +99,7 @@ class VideoDecoder:
         self.cpu_fallback = CpuFallback()
         if self.device.type == "cuda":
             allowed = "cpu" if device == "auto" else fallback
-            self.cpu_fallback = choose_decoder(self.index.stream, self.device, allowed, self.index.path)
+            self.cpu_fallback = choose_decoder(self.index, self.device, allowed)
         layout: Literal["CHW", "HWC"] = "CHW" if dimension_order == "NCHW" else "HWC"
         geometry = compile_transforms(transforms, *self.index.stream.display_size)
         self._reader: FrameReader | CudaReader

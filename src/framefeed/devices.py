@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Literal
 
 from framefeed.errors import MissingBackend, UnsupportedCodec
-from framefeed.types import StreamInfo
+from framefeed.index.video_index import VideoIndex
 
 if TYPE_CHECKING:
     import torch
@@ -84,8 +84,8 @@ def _in_forked_child() -> bool:
     return bool(check is not None and check())
 
 
-def choose_decoder(stream: StreamInfo, device: torch.device, fallback: Fallback, path: str) -> CpuFallback:
-    """Whether a stream has to be decoded on the CPU to end up on the device.
+def choose_decoder(index: VideoIndex, device: torch.device, fallback: Fallback) -> CpuFallback:
+    """Whether a video has to be decoded on the CPU to end up on the device.
 
     Raises:
         UnsupportedCodec: The GPU cannot decode it, and falling back was not allowed.
@@ -93,9 +93,9 @@ def choose_decoder(stream: StreamInfo, device: torch.device, fallback: Fallback,
     from framefeed.decode.nvdec import check_supported
 
     try:
-        check_supported(stream, device.index or 0)
+        check_supported(index, device.index or 0)
     except UnsupportedCodec as error:
         if fallback == "cpu":
             return CpuFallback(str(error))
-        raise UnsupportedCodec(path, f"{error.path}: {error.reason}") from error
+        raise UnsupportedCodec(index.path, f"{error.path}: {error.reason}") from error
     return CpuFallback()

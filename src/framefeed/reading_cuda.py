@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.process.cuda import Conversion, Layout
 from framefeed.process.desc import BaseKind
-from framefeed.process.surfaces import download, queue_of, surface_format
+from framefeed.process.surfaces import SurfaceQueue, download, queue_of, surface_format
 from framefeed.process.transforms import Geometry
 from framefeed.source import open_source
 
@@ -63,20 +63,21 @@ class CudaReader:
         out = torch.empty((len(wanted), *self._shape(self._size)), dtype=torch.uint8, device=self._device)
         request = _Request(self._device)
         single: list[torch.Tensor] = []
+        begin, step = out.data_ptr(), out[:1].nbytes
 
         def sink(row: int, surface: Surface) -> None:
             conversion = self._conversion(surface)
-            target = out[row]
+            address = begin + row * step
             if conversion.output_size != self._size:
                 if len(wanted) > 1:
                     raise self._other_size(int(wanted[row]), conversion.output_size)
                 target = torch.empty(self._shape(conversion.output_size), dtype=torch.uint8, device=self._device)
                 single.append(target)
-            request.join(surface.stream)
-            queue_of(surface.stream).add(surface, [(conversion, target.data_ptr())])
+                address = target.data_ptr()
+            request.join(surface.stream).add(surface, ((conversion, address),))
 
         try:
-            plan = self._decode(wanted, sink)
+            plan = self._decode(wanted, sink, request.end_job)
         finally:
             request.finish()
         for source, target in plan.copies:
@@ -118,10 +119,15 @@ class CudaReader:
         pix_fmt = self._index.stream.pix_fmt or ""
         return self._decode(wanted, lambda row, surface: sink(row, native_frame(surface, pix_fmt)))
 
-    def _decode(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
+    def _decode(self, wanted: NDArray[np.int64], sink: Any, after_job: Callable[[], None] | None = None) -> Plan:
         torch.cuda.set_device(self._device)
         plan = self._engine.decode(
-            self._index, self._source, wanted, sink, num_threads=self._engine.max_threads, read_on=False
+            self._index,
+            self._source,
+            wanted,
+            sink,
+            num_threads=self._engine.max_threads,
+            after_job=after_job,
         )
         self.last_plan = plan
         return plan
@@ -130,13 +136,13 @@ class CudaReader:
         return (3, *size) if self._layout == "CHW" else (*size, 3)
 
     def _conversion(self, surface: Surface) -> Conversion:
-        key = (surface.format, surface.height, surface.width)
+        key = surface.layout
         found = self._conversions.get(key)
         if found is None:
             stream = dataclasses.replace(self._index.stream, height=surface.height, width=surface.width)
             format_ = pixel_format(stream.pix_fmt)
             bits = format_.bits if format_ is not None else 8
-            found = Conversion.of(stream, self._kind, surface_format(surface.format), bits, self._layout)
+            found = Conversion.of(stream, self._kind, surface_format(surface.layout.format), bits, self._layout)
             self._conversions[key] = found
         return found
 
@@ -154,36 +160,50 @@ class _Request:
 
     def __init__(self, device: torch.device) -> None:
         self._caller = torch.cuda.current_stream(device)
-        self._allocated = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._allocated.record(self._caller)
-        self._streams: dict[int, torch.cuda.Stream] = {}
+        self._allocated = _event(self._caller)
+        self._done: list[torch.cuda.Event] = []
+        self._thread = threading.local()
         self._lock = threading.Lock()
 
-    def join(self, stream: torch.cuda.Stream) -> None:
-        """Takes a stream in."""
-        if stream.cuda_stream not in self._streams:
-            with self._lock:
-                self._streams[stream.cuda_stream] = stream
+    def join(self, stream: torch.cuda.Stream) -> SurfaceQueue:
+        """Takes the stream in that this thread's decoder works on; returns its queue."""
+        if getattr(self._thread, "stream", None) is not stream:
+            self._thread.stream = stream
+            self._thread.queue = queue_of(stream)
             stream.wait_event(self._allocated)
+        queue: SurfaceQueue = self._thread.queue
+        return queue
+
+    def end_job(self) -> None:
+        """Launches what this thread's decoder has left."""
+        stream = getattr(self._thread, "stream", None)
+        if stream is not None:
+            self._thread.queue.flush()
+            self._thread.stream = None
+            with self._lock:
+                self._done.append(_event(stream))
 
     def finish(self) -> None:
-        """Launches what is left; the caller's stream waits for all of it."""
-        for stream in self._streams.values():
-            queue_of(stream).flush()
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            done.record(stream)
-            self._caller.wait_event(done)
+        """Makes the caller's stream wait for all of it."""
+        for event in self._done:
+            self._caller.wait_event(event)
+
+
+def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(stream)
+    return event
 
 
 def native_frame(surface: Surface, pix_fmt: str) -> NativeFrame:
     """A surface copied to the CPU's memory, in planes as FFmpeg's decoders have them."""
     raw = download(surface)
     format_ = pixel_format(pix_fmt)
-    wide = surface_format(surface.format).wide
+    wide = surface_format(surface.layout.format).wide
     samples: NDArray[Any] = raw.view(np.uint16) if wide else raw
-    lines = samples.reshape(-1, surface.pitch // samples.itemsize)
+    lines = samples.reshape(-1, surface.layout.pitch // samples.itemsize)
     height, width = surface.height, surface.width
-    if surface.planes[2]:
+    if surface.layout.planes[2] > 0:
         rows = len(lines) // 3
         planes = [lines[rows * plane : rows * plane + height, :width] for plane in range(3)]
     else:

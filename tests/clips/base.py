@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ import numpy.typing as npt
 from framefeed import samples
 
 # Small enough that the whole zoo is made in a few seconds, large enough for several groups and a clear number.
-SIZE: dict[str, Any] = {"width": 96, "height": 64}
+# Hardware decoders have a least size, so tests on a GPU make larger ones: CLIP_SIZE=192x160.
+_WIDTH, _HEIGHT = map(int, os.environ.get("CLIP_SIZE", "96x64").split("x"))
+SIZE: dict[str, Any] = {"width": _WIDTH, "height": _HEIGHT}
 FRAMES = 48
 EVERY = tuple(range(FRAMES))
 

@@ -182,6 +182,7 @@ class Feed:
         self._clock = itertools.count()
         self._open: deque[FinishedBatch] = deque()
         self._opening = False
+        self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
         self._tasks: deque[Callable[[], None]] = deque()
         self._frames: dict[Key, _Frame] = {}
         self._failed: dict[Key, Exception] = {}
@@ -282,6 +283,7 @@ class Feed:
             if self._closed:
                 return
             self._look_ahead()
+            self._nothing_to_prefetch = False
             if self._known:
                 self._open_batch(self._known.popleft())
             self._opening = False
@@ -401,6 +403,7 @@ class Feed:
         for key in self._ahead.take_dropped():
             frame = self._frames.get(key)
             if frame is not None and frame.bases is not None:
+                self._nothing_to_prefetch = False
                 self._workshop.give_back(frame.bases)
                 del self._frames[key]
 
@@ -408,11 +411,12 @@ class Feed:
 
     def _prefetch(self) -> bool:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
-        if self._at_end() and not self._known:
+        if self._nothing_to_prefetch or not self._known:
             return False
         upcoming = itertools.islice(self._known, 2 * self._buffer_length)
         job = self._ahead.prefetch(use for planned in upcoming for use in planned.uses)
         if job is None:
+            self._nothing_to_prefetch = True
             return False
         self._submit(job, None, {})
         self._drop_frames()
@@ -480,7 +484,13 @@ class Feed:
 
         try:
             plan = self._workshop.engine_for(video).decode(
-                video.index, video.source, frames, sink, num_threads=1, read_on=job.goes_on
+                video.index,
+                video.source,
+                frames,
+                sink,
+                num_threads=1,
+                read_on=job.goes_on,
+                after_job=lambda: self._complete(job, video, chunk),
             )
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught

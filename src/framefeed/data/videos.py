@@ -6,9 +6,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class OpenVideo:
         writers: What makes each of the bases that they need.
         starts: For each frame, the packet that its decoding starts from.
         on_cpu: Whether it is decoded on the CPU, whatever the device.
+        conversions: What a GPU has to know to make the bases, by the layout of its decoder's pictures.
     """
 
     name: str
@@ -53,13 +54,14 @@ class OpenVideo:
     writers: Mapping[BaseKind, BaseWriter]
     starts: NDArray[np.int64]
     on_cpu: bool = True
+    conversions: dict[Any, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def base_shapes(self) -> dict[BaseKind, tuple[int, int, int]]:
         """The shape of each base."""
         return {bound.base: (3, *bound.base_size) for bound in self.bound.values()}
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """Bytes of all bases of one frame."""
         return sum(3 * height * width for _, height, width in self.base_shapes.values())
@@ -123,7 +125,7 @@ class Videos:
             bound,
             {kind: BaseWriter(index.stream, kind) for kind in kinds},
             packets.start[packets.frames],
-            self._device.type == "cpu" or bool(choose_decoder(index.stream, self._device, self._fallback, index.path)),
+            self._device.type == "cpu" or bool(choose_decoder(index, self._device, self._fallback)),
         )
 
 

@@ -113,7 +113,7 @@ class CpuWorkshop:
         """This thread's own memory for a frame that will not."""
         shapes = video.base_shapes
         found: tuple[Any, Bases] | None = getattr(self._local, "scratch", None)
-        if found is None or found[0] != shapes:
+        if found is None or (found[0] is not shapes and found[0] != shapes):
             found = (shapes, {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()})
             self._local.scratch = found
         return found[1]

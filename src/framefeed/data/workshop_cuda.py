@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.decode.default import cpu_engine, cuda_engine
 from framefeed.decode.engine import Engine
-from framefeed.decode.nvdec import Surface, pixel_format
+from framefeed.decode.nvdec import Surface, SurfaceLayout, new_stream, pixel_format
 from framefeed.errors import FrameSizeError
 from framefeed.process.cuda import Conversion, TableSender, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import CHUNK, SurfaceQueue, queue_of, surface_format
-from framefeed.types import StreamInfo
 
 __all__ = ["CudaWorkshop"]
 
@@ -32,12 +30,14 @@ class DeviceBases:
 
     Attributes:
         arrays: One array for each kind.
+        addresses: Where these begin.
         used: After this event the memory is free to be written; None where it is already.
         ready: After this event it can be read.
         stream: The stream on which it was written.
     """
 
     arrays: dict[BaseKind, torch.Tensor]
+    addresses: tuple[int, ...]
     used: torch.cuda.Event | None = None
     ready: torch.cuda.Event | None = None
     stream: torch.cuda.Stream | None = None
@@ -51,9 +51,29 @@ class _Thread(threading.local):
         self.job_stream: torch.cuda.Stream | None = None
         self.queue: SurfaceQueue | None = None
         self.written: list[DeviceBases] = []
-        self.scratch: dict[int, DeviceBases] = {}
+        self.scratch: tuple[Any, dict[int, DeviceBases]] = (None, {})
         self.sender: TableSender | None = None
         self.uploads: dict[BaseKind, np.ndarray[Any, Any]] = {}
+
+
+class _Streams:
+    """Streams for threads, which come and go; a few more than there are threads at a time."""
+
+    def __init__(self, device: int, count: int) -> None:
+        self._device = device
+        self._count = count
+        self._made: list[torch.cuda.Stream] = []
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> torch.cuda.Stream:
+        """A stream; after ``count`` of them the first ones again, which is slower at worst."""
+        with self._lock:
+            if len(self._made) < self._count:
+                self._made.append(new_stream(self._device))
+            stream = self._made[self._next % len(self._made)]
+            self._next += 1
+            return stream
 
 
 class DeviceAssembly(Assembly):
@@ -96,6 +116,7 @@ class CudaWorkshop:
         self._max_bytes = memory_budget
         self._engine = cuda_engine(device.index or 0)
         self._thread = _Thread()
+        self._streams = _Streams(device.index or 0, 2 * self._engine.max_threads)
         self._lock = threading.Lock()
         self._free: dict[Any, list[DeviceBases]] = {}
         self.memory_held = 0
@@ -133,10 +154,14 @@ class CudaWorkshop:
 
     def scratch(self, video: OpenVideo, number: int) -> DeviceBases:
         """This thread's own memory for a frame that will not be kept, one for each of a chunk."""
-        found = self._thread.scratch.get(number)
-        shapes = video.base_shapes
-        if found is None or {kind: tuple(array.shape) for kind, array in found.arrays.items()} != shapes:
-            found = self._thread.scratch[number] = self._new(shapes)
+        shapes, all_of_them = self._thread.scratch
+        if shapes is not video.base_shapes:
+            if shapes != video.base_shapes:
+                all_of_them = {}
+            self._thread.scratch = (video.base_shapes, all_of_them)
+        found = all_of_them.get(number)
+        if found is None:
+            found = all_of_them[number] = self._new(video.base_shapes)
         return found
 
     def give_back(self, bases: DeviceBases) -> None:
@@ -148,7 +173,8 @@ class CudaWorkshop:
     def _new(self, shapes: dict[BaseKind, tuple[int, int, int]]) -> DeviceBases:
         torch.cuda.set_device(self._device)
         arrays = {kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()}
-        return DeviceBases(arrays, used=_event(torch.cuda.current_stream(self._device)))
+        addresses = tuple(array.data_ptr() for array in arrays.values())
+        return DeviceBases(arrays, addresses, used=_event(torch.cuda.current_stream(self._device)))
 
     def _drop_one(self) -> bool:
         for free in self._free.values():
@@ -172,10 +198,12 @@ class CudaWorkshop:
             thread.job_stream = picture.stream
             thread.queue = queue_of(picture.stream)
         assert thread.queue is not None
-        conversions = _conversions(video, picture, frame)
+        conversions = video.conversions.get(picture.layout)
+        if conversions is None:
+            conversions = video.conversions[picture.layout] = _conversions(video, picture.layout, frame)
         if bases.used is not None and bases.stream is not picture.stream:
             picture.stream.wait_event(bases.used)
-        thread.queue.add(picture, [(conversion, bases.arrays[kind].data_ptr()) for kind, conversion in conversions])
+        thread.queue.add(picture, list(zip(conversions, bases.addresses, strict=True)))
         thread.written.append(bases)
 
     def _upload(self, video: OpenVideo, picture: Any, bases: DeviceBases, frame: int) -> None:
@@ -237,21 +265,26 @@ class CudaWorkshop:
         stream: torch.cuda.Stream,
         sender: TableSender,
     ) -> None:
-        work: dict[BoundDesc, tuple[list[int], list[int], list[int], list[tuple[int, int, int]]]] = {}
+        work: dict[int, tuple[BoundDesc, list[int], list[int], list[int], list[tuple[int, int, int]]]] = {}
         order = assembly.places[name]
         for bases, places in frames:
             for row, k in places:
                 if order[k] < 0:
                     continue
                 own = assembly.video(row).bound[name]
-                addresses, rows, slots, placements = work.setdefault(own, ([], [], [], []))
-                addresses.append(bases.arrays[own.base].data_ptr())
+                found = work.get(id(own))
+                if found is None:
+                    found = work[id(own)] = (own, [], [], [], [])
+                _, addresses, rows, slots, placements = found
+                several = len(bases.addresses) > 1
+                addresses.append(bases.arrays[own.base].data_ptr() if several else bases.addresses[0])
                 rows.append(row)
                 slots.append(order[k])
-                placements.append(placement(own, assembly.samples[row].draw))
-        for own, tables in work.items():
-            addresses_, rows_, slots_, placements_ = sender.send(*tables, stream=stream)
-            finish(own, addresses_, assembly.batch[name], rows_, slots_, placements_, stream)
+                moves = own.desc.random_flip or own.base_size != own.output_size
+                placements.append(placement(own, assembly.samples[row].draw) if moves else (0, 0, 0))
+        for own, addresses, rows, slots, placements in work.values():
+            from_, to, at, how = sender.send(addresses, rows, slots, placements, stream=stream)
+            finish(own, from_, assembly.batch[name], to, at, how, stream)
 
     def read(self, assembly: DeviceAssembly) -> None:
         """Decodes all frames of a batch, in this thread."""
@@ -279,8 +312,7 @@ class CudaWorkshop:
             if len(chunk) == self.chunk:
                 end()
 
-        self.engine_for(video).decode(video.index, video.source, frames, sink, num_threads=1)
-        end()
+        self.engine_for(video).decode(video.index, video.source, frames, sink, num_threads=1, after_job=end)
 
     def copy(self, bases: DeviceBases, to: DeviceBases) -> None:
         """Copies a frame."""
@@ -306,7 +338,7 @@ class CudaWorkshop:
     def _own_stream(self) -> torch.cuda.Stream:
         if self._thread.stream is None:
             torch.cuda.set_device(self._device)
-            self._thread.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._thread.stream = self._streams.take()
         return self._thread.stream
 
 
@@ -316,25 +348,19 @@ def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
     return event
 
 
-@lru_cache(maxsize=1024)
-def _conversion(stream: StreamInfo, kind: BaseKind, format_name: str, size: tuple[int, int]) -> Conversion:
-    found = pixel_format(stream.pix_fmt)
-    if (stream.height, stream.width) != size:
-        stream = replace(stream, height=size[0], width=size[1])
-    return Conversion.of(stream, kind, surface_format(format_name), found.bits if found is not None else 8)
-
-
-def _conversions(video: OpenVideo, surface: Surface, frame: int) -> list[tuple[BaseKind, Conversion]]:
-    size = (surface.height, surface.width)
-    result = []
+def _conversions(video: OpenVideo, layout: SurfaceLayout, frame: int) -> list[Conversion]:
+    stream = video.index.stream
+    format_ = pixel_format(stream.pix_fmt)
+    bits = format_.bits if format_ is not None else 8
+    found = []
     for kind, shape in video.base_shapes.items():
-        conversion = _conversion(video.index.stream, kind, surface.format, size)
+        as_it_is = replace(stream, height=layout.height, width=layout.width)
+        conversion = Conversion.of(as_it_is, kind, surface_format(layout.format), bits)
         if conversion.output_size != shape[1:]:
             raise FrameSizeError(
                 video.index.path,
-                f"frame {frame} is {surface.width}x{surface.height}, not {video.index.stream.width}x"
-                f"{video.index.stream.height} as the stream's header says: the size changes in mid-stream; give "
-                "scale_width and scale_height",
+                f"frame {frame} is {layout.width}x{layout.height}, not {stream.width}x{stream.height} as the stream's "
+                "header says: the size changes in mid-stream; give scale_width and scale_height",
             )
-        result.append((kind, conversion))
-    return result
+        found.append(conversion)
+    return found

@@ -31,16 +31,17 @@ class Framing:
             data: The packet.
             first: Whether decoding begins with it.
         """
-        out = bytearray(self.headers) if first else bytearray()
-        at = len(out)
         if self.length_size == 4:  # as long as a start code: replaced where they are
-            out += data
+            at, end = len(self.headers) if first else 0, 0
+            out = bytearray(self.headers + data) if first else bytearray(data)
             end = len(out)
             while at + 4 <= end:
                 length = int.from_bytes(out[at : at + 4], "big")
                 out[at : at + 4] = _START
                 at += 4 + length
-        elif self.length_size:
+            return out
+        out = bytearray(self.headers) if first else bytearray()
+        if self.length_size:
             view, place = memoryview(data), 0
             while place + self.length_size <= len(view):
                 length = int.from_bytes(view[place : place + self.length_size], "big")

@@ -11,6 +11,7 @@ from av.video.codeccontext import VideoCodecContext
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.errors import UnsupportedCodec
 from framefeed.ffmpeg_log import quiet
+from framefeed.index.video_index import VideoIndex
 from framefeed.types import StreamInfo
 
 __all__ = ["CpuFactory"]
@@ -58,7 +59,7 @@ class CpuSession:
         self.delayed = num_threads > 1
         self.strict = strict
 
-    def assign(self, stream: StreamInfo) -> None:
+    def assign(self, index: VideoIndex) -> None:
         """Nothing to do: all streams that share a context have the same headers."""
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:

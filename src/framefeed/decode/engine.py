@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -60,6 +60,7 @@ class Engine:
         num_threads: int,
         read_on: bool = False,
         long_groups: bool = False,
+        after_job: Callable[[], None] | None = None,
     ) -> Plan:
         """Decodes frames; ``sink(row, picture)`` gets each different one once, from any of the threads.
 
@@ -72,6 +73,8 @@ class Engine:
             read_on: Whether the frames that follow will probably be asked for next.
             long_groups: Whether these are parts of long groups that will be gone through to their ends: each gets a
                 decoder with all threads, side by side with the others.
+            after_job: Called by the thread that decoded a group when its last picture has gone to the sink, while the
+                decoder is still that thread's own.
 
         Raises:
             DecodeError: A wanted frame could not be decoded exactly.
@@ -83,7 +86,7 @@ class Engine:
         leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
         for unused in running.values():
             self.pool.keep_running(index, unused)
-        task = _Task(self, index, source, sink, leases, read_on)
+        task = _Task(self, index, source, sink, leases, read_on, after_job or _nothing)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
         wide = 0 if long_groups or self._hardware else choose_wide_jobs([job.cost for job in jobs], num_threads)
@@ -127,6 +130,10 @@ class Engine:
             return self._executor.submit(work)  # type: ignore[arg-type]
 
 
+def _nothing() -> None:
+    pass
+
+
 def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJob], int]:
     """Puts the last group first, to be run wide, where requests like this one will stay in that group for long."""
     last = max(jobs, key=lambda job: job.start, default=None)
@@ -150,7 +157,9 @@ class _Task:
         sink: Sink,
         leases: dict[int, Running],
         read_on: bool,
+        after_job: Callable[[], None],
     ) -> None:
+        self._after_job = after_job
         self._pool = engine.pool
         self._index = index
         self._source = source
@@ -167,7 +176,9 @@ class _Task:
             running = self._pool.take(self._index, job.start, num_threads)
         try:
             alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
+            self._after_job()
         except Failures:
+            self._after_job()
             self._diagnose(dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True)))
             return
         if alive:
@@ -192,7 +203,9 @@ class _Task:
 
             try:
                 run_job(self._index, self._source, job, running, sink, read_on=False)
+                self._after_job()
             except Failures as failures:
+                self._after_job()
                 before = {packet for packet in failures.lost if packet < failures.first_damaged}
                 again = before if len(before) < len(rows) else set()
                 self._failed |= {packet: why for packet, why in failures.reasons.items() if packet not in again}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefeed.decode.session import CorruptPicture, PacketError, Session
+from framefeed.index.video_index import VideoIndex
 from framefeed.types import StreamInfo
 
 __all__ = ["FakeFactory", "FakePicture"]
@@ -61,7 +62,7 @@ class _FakeSession:
         self._waiting: dict[int, int] = {}
         self._ended = False
 
-    def assign(self, stream: StreamInfo) -> None:
+    def assign(self, index: VideoIndex) -> None:
         pass
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from framefeed.decode.annexb import Framing, framing
 from framefeed.decode.session import PacketError, Session
 from framefeed.errors import MissingBackend, UnsupportedCodec
-from framefeed.types import StreamInfo
+from framefeed.index.bitstream import PacketKind
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.h264_headers import parse_sps
+from framefeed.index.video_index import VideoIndex
+from framefeed.types import NO_PTS, StreamInfo
 
-__all__ = ["NvdecFactory", "Surface", "capabilities", "check_supported", "num_units"]
+__all__ = ["NvdecFactory", "Surface", "capabilities", "check_supported", "new_stream", "num_units", "pixel_format"]
 
 # What FFmpeg calls a codec, and PyNvVideoCodec.
 _CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2",
            "mpeg1video": "MPEG1", "mpeg4": "MPEG4", "mjpeg": "JPEG"}  # fmt: skip
 
-# Those whose pictures have been shown to be the CPU's, bit for bit.
-EXACT_CODECS = ("h264", "hevc", "vp8", "vp9", "av1")
+# Those whose pictures have been shown to be the CPU's, bit for bit. VP8 and VP9 have not: with hidden frames, and in
+# error-resilient streams, pictures came out under the number of their neighbour.
+EXACT_CODECS = ("h264", "hevc")
+
+_START_CODE = b"\0\0\0\1"
+_SPS = 7
+_H264_PROFILES = (66, 77, 100)  # baseline, main, high
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not in step with the default stream
 
 # Pictures of the sizes up to here share decoders; larger ones make the decoders grow, once.
 LEAST_SIZE = (1920, 1088)
@@ -84,47 +94,113 @@ def num_units(device: int) -> int:
     return max(1, int(capabilities(device, "h264", "420", 8).get("num_decoder_engines", 1)))
 
 
-def check_supported(stream: StreamInfo, device: int) -> None:
-    """Raises where the GPU cannot decode a stream exactly.
+def check_supported(index: VideoIndex, device: int) -> None:
+    """Raises where the GPU cannot decode a video exactly.
 
     Raises:
         UnsupportedCodec: It cannot; the error says what is possible.
     """
-    remedy = 'use device="cpu", or fallback="cpu" to decode there and upload'
+    what, why = _obstacle(index, device)
+    if why:
+        raise UnsupportedCodec(what, f'{why}; use device="cpu", or fallback="cpu" to decode there and upload')
+
+
+def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
+    """What it is about a video that the GPU cannot decode, and why; empty where there is nothing."""
+    stream = index.stream
     if stream.codec not in EXACT_CODECS:
-        raise UnsupportedCodec(stream.codec, f"is not decoded on a GPU (possible: {', '.join(EXACT_CODECS)}); {remedy}")
+        return stream.codec, f"is not decoded on a GPU (possible: {', '.join(EXACT_CODECS)})"
+    what = f"{stream.codec} {stream.pix_fmt}"
     format_ = pixel_format(stream.pix_fmt)
     found = capabilities(device, stream.codec, format_.chroma, format_.bits) if format_ is not None else {}
-    if not found.get("is_supported", 0):
-        raise UnsupportedCodec(f"{stream.codec} {stream.pix_fmt}", f"this GPU's decoder does not support it; {remedy}")
+    if not found.get("supported", 0) or format_ is None or format_.chroma == "400":
+        return what, "this GPU's decoder does not support it"
     width, height = stream.width, stream.height
-    if not (found["min_width"] <= width <= found["max_width"] and found["min_height"] <= height <= found["max_height"]):
-        sizes = f"{found['min_width']}x{found['min_height']} to {found['max_width']}x{found['max_height']}"
-        raise UnsupportedCodec(f"{stream.codec} {width}x{height}", f"this GPU's decoder takes {sizes}; {remedy}")
+    if not (found["width_min"] <= width <= found["width_max"] and found["height_min"] <= height <= found["height_max"]):
+        sizes = f"{found['width_min']}x{found['height_min']} to {found['width_max']}x{found['height_max']}"
+        return f"{stream.codec} {width}x{height}", f"this GPU's decoder takes {sizes}"
+    if (index.packets.pts == NO_PTS).any():
+        return what, "it has packets without time stamps, whose pictures a GPU's decoder may mix up"
+    if index.packets.has(PacketKind.NEW_HEADERS)[1:].any():
+        return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
+    if stream.codec == "h264":
+        return what, _h264_obstacle(stream.extradata)
+    return "", ""
 
 
-@dataclass(frozen=True, slots=True)
+def _h264_obstacle(extradata: bytes) -> str:
+    """Hardware decodes the usual profiles only, and takes fields apart for display."""
+    for unit in framing("h264", extradata).headers.split(_START_CODE)[1:]:
+        if unit[:1] and unit[0] & 31 == _SPS:
+            if len(unit) < 4 or unit[1] not in _H264_PROFILES:
+                return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
+            try:
+                if not parse_sps(unit).frame_mbs_only:
+                    return "it is interlaced, and a GPU's decoder changes such pictures"
+            except OutOfData:
+                return "its headers cannot be read"
+    return ""
+
+
+class SurfaceLayout(NamedTuple):
+    """How a decoder's pictures lie in device memory.
+
+    Attributes:
+        width, height: Of the picture.
+        pitch: Bytes from one line to the next.
+        num_bytes: Of all planes, which lie one behind the other.
+        planes: Where each begins: luma, chroma, and the second chroma plane of 4:4:4 formats or -1.
+        format: PyNvVideoCodec's name of the format.
+    """
+
+    width: int
+    height: int
+    pitch: int
+    num_bytes: int
+    planes: tuple[int, int, int]
+    format: str
+
+
 class Surface:
     """A decoded picture in device memory, valid until its session is fed again.
 
     What reads it has to be queued on the session's ``stream`` before that.
 
     Attributes:
-        planes: Device addresses: luma, chroma, and the second chroma plane of 4:4:4 formats or 0.
-        pitch: Bytes from one line to the next.
-        num_bytes: Of all planes, which lie one behind the other.
-        width, height: Of the picture.
-        format: PyNvVideoCodec's name of the format.
+        address: Where it begins.
+        layout: How it lies there.
         stream: The CUDA stream that it is written on.
     """
 
-    planes: tuple[int, int, int]
-    pitch: int
-    num_bytes: int
-    width: int
-    height: int
-    format: str
-    stream: Any
+    __slots__ = ("address", "layout", "stream")
+
+    def __init__(self, address: int, layout: SurfaceLayout, stream: Any) -> None:
+        self.address = address
+        self.layout = layout
+        self.stream = stream
+
+    @property
+    def width(self) -> int:
+        """Width in pixels."""
+        return self.layout.width
+
+    @property
+    def height(self) -> int:
+        """Height in pixels."""
+        return self.layout.height
+
+
+def new_stream(device: int) -> Any:
+    """A CUDA stream that nobody else has: torch hands the same 32 out again and again. It is never destroyed."""
+    import torch
+
+    torch.cuda.set_device(device)
+    driver = ctypes.CDLL("libcuda.so.1")
+    handle = ctypes.c_void_p()
+    error = driver.cuStreamCreate(ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
+    if error or handle.value is None:
+        raise RuntimeError(f"a CUDA stream could not be made: error {error}")
+    return torch.cuda.ExternalStream(handle.value, device=device)  # type: ignore[no-untyped-call]
 
 
 class NvdecSession:
@@ -136,33 +212,46 @@ class NvdecSession:
     delayed = True
     strict = False
 
-    def __init__(self, factory: NvdecFactory, stream: StreamInfo) -> None:
-        import torch
-
+    def __init__(self, factory: NvdecFactory) -> None:
         self._factory = factory
-        self._device = factory.device
-        self._cuda_stream = torch.cuda.Stream(factory.device)  # type: ignore[no-untyped-call]
+        self._cuda_stream = new_stream(factory.device)
         self._decoder: Any = None
         self._max_size = (0, 0)
+        self._size = (0, 0)
+        self._pix_fmt: str | None = None
+        self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = _library().PacketData()
-        self.assign(stream)
+        self._first = True
+        # Decoders put the times of pictures into rising order, so packets are stamped with their place in it.
+        self._fed: dict[int, int] = {}
 
-    def assign(self, stream: StreamInfo) -> None:
-        """Makes it ready for a stream; a decoder is made anew only for pictures larger than any before."""
+    def assign(self, index: VideoIndex) -> None:
+        """Makes it ready for a video; a decoder is made anew only for pictures larger than any before."""
+        stream = index.stream
+        self._ranks = index.packets.display_rank
         self._framing: Framing = framing(stream.codec, stream.extradata)
-        self._size = (stream.width, stream.height)
+        size = (stream.width, stream.height)
         self._first = True
         if self._decoder is None or stream.width > self._max_size[0] or stream.height > self._max_size[1]:
             self._decoder, self._max_size = self._factory.make_decoder(stream, self._cuda_stream)
+        elif size != self._size:
+            # Without this it would go on giving pictures of the old size, scaled.
+            self._decoder.setReconfigParams(_even(stream.width), _even(stream.height))
+        if size != self._size or stream.pix_fmt != self._pix_fmt:
+            self._layout = None
+        self._size, self._pix_fmt = size, stream.pix_fmt
+        self._layout_changes = stream.codec not in ("h264", "hevc")
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
-        content = np.frombuffer(self._framing.convert(data, self._first), np.uint8)
+        content = self._framing.convert(data, self._first)
         self._first = False
         packet = self._packet
-        packet.bsl_data = content.ctypes.data
+        packet.bsl_data = ctypes.addressof(ctypes.c_char.from_buffer(content))
         packet.bsl = len(content)
-        packet.pts = number
+        rank = int(self._ranks[number])
+        self._fed.setdefault(rank, number)
+        packet.pts = rank
         return self._pictures(packet)
 
     def drain(self) -> list[tuple[int, Any]]:
@@ -170,7 +259,9 @@ class NvdecSession:
         packet = _library().PacketData()
         packet.bsl = 0
         self._first = True
-        return self._pictures(packet)
+        pictures = self._pictures(packet)
+        self._fed.clear()
+        return pictures
 
     def reset(self) -> None:
         """Forgets what has not come out."""
@@ -184,21 +275,28 @@ class NvdecSession:
             self._decoder = None
             self._max_size = (0, 0)
             raise PacketError(str(error).strip().replace("\n", " ")) from error
-        return [(frame.getPTS(), self._surface(frame)) for frame in frames]
+        pictures: list[tuple[int, Any]] = []
+        for frame in frames:
+            number = self._fed.pop(frame.getPTS(), None)
+            if number is not None:
+                if self._layout is None or self._layout_changes:
+                    layout = self._layout_of(frame)
+                    self._layout = layout if layout != self._layout else self._layout
+                pictures.append((number, Surface(frame.GetPtrToPlane(0), self._layout, self._cuda_stream)))
+        return pictures
 
-    def _surface(self, frame: Any) -> Surface:
+    def _layout_of(self, frame: Any) -> SurfaceLayout:
         rows, columns = frame.shape[:2]
-        pitch = frame.strides[0]
-        luma = frame.GetPtrToPlane(0)
+        size = frame.framesize
+        num_bytes = int(size() if callable(size) else size)
+        pitch = num_bytes // rows
         name = str(frame.format).rsplit(".", 1)[-1]
         separate = name.startswith("YUV444")
-        height = rows // 3 if separate else rows * 2 // 3
-        width = columns
-        if (width + (width & 1), height + (height & 1)) == tuple(side + (side & 1) for side in self._size):
+        width, height = columns, rows // 3 if separate else rows * 2 // 3
+        plane = pitch * height
+        if (_even(width), _even(height)) == (_even(self._size[0]), _even(self._size[1])):
             width, height = self._size  # sizes are rounded up to even ones
-        plane = pitch * (rows // 3 if separate else rows * 2 // 3)
-        planes = (luma, luma + plane, luma + 2 * plane if separate else 0)
-        return Surface(planes, pitch, pitch * rows, width, height, name, self._cuda_stream)
+        return SurfaceLayout(width, height, pitch, num_bytes, (0, plane, 2 * plane if separate else -1), name)
 
 
 class NvdecFactory:
@@ -223,7 +321,7 @@ class NvdecFactory:
 
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A decoder."""
-        return NvdecSession(self, stream)
+        return NvdecSession(self)
 
     def make_decoder(self, stream: StreamInfo, cuda_stream: Any) -> tuple[Any, tuple[int, int]]:
         """A decoder for pictures up to the largest size that has been asked for, and that size."""
@@ -233,8 +331,8 @@ class NvdecFactory:
         with self._lock:
             width, height = self._sizes.get(key, LEAST_SIZE)
             size = (
-                min(max(width, _even(stream.width)), limits.get("max_width", 1 << 16)),
-                min(max(height, _even(stream.height)), limits.get("max_height", 1 << 16)),
+                min(max(width, _even(stream.width)), limits.get("width_max", 1 << 16)),
+                min(max(height, _even(stream.height)), limits.get("height_max", 1 << 16)),
             )
             self._sizes[key] = size
             self.created += 1

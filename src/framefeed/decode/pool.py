@@ -68,10 +68,11 @@ class SessionPool:
             else:
                 running = None
                 self.created += 1
-        if running is not None:
-            running.session.assign(index.stream)
-            return running
-        return Running(self._factory.create(index.stream, num_threads, closed_start=closed), key, num_threads)
+        if running is None:
+            session = self._factory.create(index.stream, num_threads, closed_start=closed)
+            running = Running(session, key, num_threads)
+        running.session.assign(index)
+        return running
 
     def keep_running(self, index: VideoIndex, running: Running) -> None:
         """Keeps a session where it is in the video."""

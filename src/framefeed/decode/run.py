@@ -19,6 +19,9 @@ from framefeed.types import DecodeJob
 
 __all__ = ["Failures", "Sink", "run_job"]
 
+# As plain numbers: operations on flags themselves take microseconds.
+_NEW_HEADERS, _NONREF = int(PacketKind.NEW_HEADERS), int(PacketKind.NONREF)
+
 MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
 Sink = Callable[[int, Any], None]
@@ -140,17 +143,23 @@ def _feed(
 ) -> tuple[int, str] | None:
     """Feeds packets; returns the number and reason of the first one that was refused and that others refer to."""
     flags = index.packets.flags
+    session, pending = running.session, running.pending
     for number, data in source.read(numbers):
         running.next_packet = number + 1
-        running.pending.add(number)
-        running.new_headers |= bool(int(flags[number]) & PacketKind.NEW_HEADERS)
+        pending.add(number)
+        flag = int(flags[number])
+        if flag & _NEW_HEADERS:
+            running.new_headers = True
         try:
-            collector.take(running.session.feed(number, data, bool(int(flags[number]) & KEY)))
+            pictures = session.feed(number, data, bool(flag & KEY))
         except PacketError as error:
-            running.pending.discard(number)
-            if running.session.delayed or not int(flags[number]) & PacketKind.NONREF:
+            pending.discard(number)
+            if session.delayed or not flag & _NONREF:
                 return number, str(error)
             collector.corrupt.add(number)
+        else:
+            if pictures:
+                collector.take(pictures)
         if until_done and collector.done:
             break
     return None

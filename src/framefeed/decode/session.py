@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from framefeed.index.video_index import VideoIndex
 from framefeed.plan import Cursor
 from framefeed.types import StreamInfo
 
@@ -36,8 +37,8 @@ class Session(Protocol):
     def strict(self) -> bool:
         """Whether damage is told when a packet is fed, and not only when its picture comes out."""
 
-    def assign(self, stream: StreamInfo) -> None:
-        """Makes a session that has been reset ready for another stream of the same key."""
+    def assign(self, index: VideoIndex) -> None:
+        """Makes a session that is new or has been reset ready for a video, whose stream has the same key."""
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Feeds a packet; returns the pictures that came out, each with its packet's number.

@@ -91,6 +91,17 @@ class PacketTable:
         return np.append(until_next, last)
 
     @cached_property
+    def display_rank(self) -> NDArray[np.int64]:
+        """For each packet, a number by which those of one group rise in presentation order, shown or not."""
+        if not (self.pts == NO_PTS).any():
+            times, ranks = np.unique(self.pts, return_inverse=True)
+            if len(times) == len(self.pts):
+                return ranks.astype(np.int64, copy=False)
+        ranks = np.full(len(self), -1, np.int64)
+        ranks[self.frames] = np.arange(self.num_frames)
+        return np.where(ranks >= 0, 2 * ranks, 2 * np.maximum.accumulate(ranks) + 1)
+
+    @cached_property
     def keyframes(self) -> NDArray[np.int64]:
         """Numbers of the frames that decoding can start from, rising."""
         return np.flatnonzero(self.start[self.frames] == self.frames)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from framefeed.errors import MissingBackend
 from framefeed.process.desc import BaseKind, BoundDesc, Crop, Draw, Size
@@ -210,6 +211,12 @@ def _clip(value: tl.tensor) -> tl.tensor:
 
 
 @_jit_part
+def _upper_byte(value: tl.tensor) -> tl.tensor:
+    """16 bits to 8, rounded."""
+    return _clip((value + 128) >> 8)
+
+
+@_jit_part
 def _fast_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> tl.tensor:
     """RGB of 8-bit samples."""
     y = ((y * 8 - tl.load(table + COLORS)) * tl.load(table + COLORS + 1)) >> 16
@@ -301,9 +308,7 @@ def _plain_kernel(
         unit: tl.constexpr = 2 if wide else 512
         y, cb, cr = _accurate_rgb(table, y * unit, cb * unit, cr * unit)
     elif wide:
-        y = _clip((y + 128) >> 8)
-        cb = _clip((cb + 128) >> 8)
-        cr = _clip((cr + 128) >> 8)
+        y, cb, cr = _upper_byte(y), _upper_byte(cb), _upper_byte(cr)
     _store(targets, frame, table, line, column, y, cb, cr)
 
 
@@ -398,8 +403,9 @@ def _scaled_kernel(
     cb = _scaled(blue, pitch, step, table + CHROMA, unused, down, across)
     cr = _scaled(red, pitch, step, table + CHROMA, unused, down, across)
     if colors == KEEP:
-        level: tl.constexpr = 1 / 256 if wide else 1.0
-        one, two, three = _clip(_round(y, level)), _clip(_round(cb, level)), _clip(_round(cr, level))
+        one, two, three = _round(y, 1.0), _round(cb, 1.0), _round(cr, 1.0)
+        if wide:
+            one, two, three = _upper_byte(one), _upper_byte(two), _upper_byte(three)
     else:
         unit: tl.constexpr = 2.0 if wide else 512.0
         one, two, three = _accurate_rgb(table, _round(y, unit), _round(cb, unit), _round(cr, unit))
@@ -700,13 +706,11 @@ class TableSender:
         self._blocks: list[_Block | None] = [None] * blocks
         self._next = 0
 
-    def send(
-        self, *tables: Sequence[int] | Sequence[Sequence[int]], stream: torch.cuda.Stream | None = None
-    ) -> tuple[torch.Tensor, ...]:
+    def send(self, *tables: ArrayLike, stream: torch.cuda.Stream | None = None) -> tuple[torch.Tensor, ...]:
         """The tables as int64 tensors on the device, sent together.
 
         Args:
-            tables: Numbers, or rows of numbers.
+            tables: Whole numbers, or rows of them; arrays of int64 are the fastest.
             stream: The stream that they are sent on, and the only one that may use them; None for the current one.
         """
         arrays = [np.asarray(table, np.int64) for table in tables]
@@ -716,7 +720,7 @@ class TableSender:
         parts = torch.split(sent, [array.size for array in arrays])
         return tuple(part.view(array.shape) for part, array in zip(parts, arrays, strict=True))
 
-    def _send(self, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
+    def _send(self, numbers: NDArray[np.int64]) -> torch.Tensor:
         target = torch.empty(len(numbers), dtype=torch.int64, device=self._device)
         with self._lock:
             block = self._blocks[self._next]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +43,8 @@ def surface_format(name: str) -> SurfaceFormat:
 @functools.cache
 def _copy_on_device() -> Any:
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        # Keeps Python's lock: the call returns at once, and getting the lock back could take a hundred times as long.
+        driver = ctypes.PyDLL("libcuda.so.1")
     except OSError as error:
         raise MissingBackend("libcuda.so.1", f"the NVIDIA driver cannot be loaded: {error}") from error
     function = driver.cuMemcpyDtoDAsync_v2
@@ -56,8 +56,9 @@ def _copy_on_device() -> Any:
 def download(surface: Any) -> NDArray[np.uint8]:
     """The bytes of a surface, in the CPU's memory; waits for its stream."""
     with torch.cuda.stream(surface.stream):
-        copy = torch.empty(surface.num_bytes, dtype=torch.uint8, device=surface.stream.device)
-        error = _copy_on_device()(copy.data_ptr(), surface.planes[0], surface.num_bytes, surface.stream.cuda_stream)
+        size = surface.layout.num_bytes
+        copy = torch.empty(size, dtype=torch.uint8, device=surface.stream.device)
+        error = _copy_on_device()(copy.data_ptr(), surface.address, size, surface.stream.cuda_stream)
         if error:
             raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
         return copy.cpu().numpy()
@@ -81,7 +82,11 @@ class SurfaceQueue:
         self._slot_bytes = 0
         self._layout: Any = None
         self._count = 0
-        self._work: dict[Conversion, tuple[list[tuple[int, int, int]], list[int]]] = {}
+        self._copies: list[int] = []
+        self._planes: list[tuple[int, ...]] = []
+        self._work: dict[int, tuple[Conversion, list[tuple[int, ...]], list[int]]] = {}
+        self._copy = _copy_on_device()
+        self._handle = stream.cuda_stream
 
     def add(self, surface: Any, targets: Sequence[tuple[Conversion, int]]) -> None:
         """Copies a surface aside, to be converted.
@@ -90,47 +95,57 @@ class SurfaceQueue:
             surface: The surface.
             targets: What to make of it, and the address where each result goes.
         """
-        layout = (surface.num_bytes, surface.pitch, surface.format)
-        if self._count == CHUNK or layout != self._layout:
+        layout = surface.layout
+        if self._count == CHUNK or layout is not self._layout:
             self.flush()
-        if surface.num_bytes > self._slot_bytes:
-            self._slot_bytes = surface.num_bytes
+            self._use(layout)
+        copy = self._copies[self._count]
+        error = self._copy(copy, surface.address, layout.num_bytes, self._handle)
+        if error:
+            raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
+        planes = self._planes[self._count]
+        self._count += 1
+        for conversion, target in targets:
+            work = self._work.get(id(conversion))
+            if work is None:
+                work = self._work[id(conversion)] = (conversion, [], [])
+            work[1].append(planes)
+            work[2].append(target)
+
+    def _use(self, layout: Any) -> None:
+        """Lays the memory out for surfaces of that layout."""
+        if layout is self._layout:
+            return
+        if layout.num_bytes > self._slot_bytes:
+            self._slot_bytes = layout.num_bytes
             with torch.cuda.stream(self._stream):
                 self._memory = torch.empty((CHUNK, self._slot_bytes), dtype=torch.uint8, device=self._device)
         assert self._memory is not None
+        begin = self._memory.data_ptr()
         self._layout = layout
-        copy = self._memory.data_ptr() + self._count * self._slot_bytes
-        luma = surface.planes[0]
-        error = _copy_on_device()(copy, luma, surface.num_bytes, self._stream.cuda_stream)
-        if error:
-            raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
-        planes = tuple(plane - luma + copy if plane else 0 for plane in surface.planes)
-        self._count += 1
-        for conversion, target in targets:
-            sources, addresses = self._work.setdefault(conversion, ([], []))
-            sources.append(planes)  # type: ignore[arg-type]  # three of them
-            addresses.append(target)
+        self._copies = [begin + slot * self._slot_bytes for slot in range(CHUNK)]
+        self._planes = [tuple(copy + offset if offset >= 0 else 0 for offset in layout.planes) for copy in self._copies]
 
     def flush(self) -> None:
         """Launches what has been added."""
         if not self._count:
             return
-        pitch = self._layout[1]
-        for conversion, (sources, targets) in self._work.items():
+        pitch = self._layout.pitch
+        for conversion, sources, targets in self._work.values():
             from_, to = self._sender.send(sources, targets, stream=self._stream)
             convert(conversion, from_, pitch, to, self._stream)
         self._work.clear()
         self._count = 0
 
 
-_queues: weakref.WeakKeyDictionary[Any, SurfaceQueue] = weakref.WeakKeyDictionary()
+_queues: dict[int, SurfaceQueue] = {}
 _lock = threading.Lock()
 
 
 def queue_of(stream: torch.cuda.Stream) -> SurfaceQueue:
-    """The queue that belongs to a decoder's stream."""
+    """The queue that belongs to a decoder's stream; there are as many as decoders."""
     with _lock:
-        queue = _queues.get(stream)
+        queue = _queues.get(stream.cuda_stream)
         if queue is None:
-            queue = _queues[stream] = SurfaceQueue(stream)
+            queue = _queues[stream.cuda_stream] = SurfaceQueue(stream)
         return queue

@@ -1,0 +1,124 @@
+"""Frames that are decoded on a GPU are the CPU's: unconverted bit for bit, as RGB within a tolerance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import clips
+from framefeed import Resize, UnsupportedCodec, VideoDecoder
+from framefeed.native import NativeFrame
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+KINDS = sorted(clips.KINDS)
+
+
+def _on_gpu(path: Path, **arguments: object) -> VideoDecoder:
+    try:
+        return VideoDecoder(path, device="cuda", **arguments)  # type: ignore[arg-type]
+    except UnsupportedCodec as error:
+        assert "use device=" in str(error) and str(path) in str(error)
+        pytest.skip(f"not decoded on this GPU: {error.reason}")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pictures_are_the_cpu_decoders(name: str, clip_folder: Path) -> None:
+    path = clips.make(name, clip_folder)
+    decoder = _on_gpu(path)
+    truth = [NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)]
+    rng = np.random.default_rng(3)
+    for wanted in (rng.permutation(len(truth)).tolist(), rng.integers(0, len(truth), 9).tolist(), [len(truth) - 1]):
+        got = decoder.get_native_frames_at(wanted)
+        assert [frame for frame, picture in zip(wanted, got, strict=True) if not _same(picture, truth[frame])] == []
+
+
+def _same(one: NativeFrame, other: NativeFrame) -> bool:
+    """Whether the planes are equal; full and limited range are the same format to a decoder."""
+    sizes = (one.width, one.height) == (other.width, other.height)
+    return sizes and all(np.array_equal(a, b) for a, b in zip(one.planes, other.planes, strict=True))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rgb_is_close_to_the_cpus(name: str, clip_folder: Path) -> None:
+    path = clips.make(name, clip_folder)
+    gpu, cpu = _on_gpu(path), VideoDecoder(path)
+    one_size = len({frame.shape for frame in (cpu[number] for number in range(len(cpu)))}) == 1
+    for number in range(0, len(cpu), 1 if not one_size else max(1, len(cpu) // 7)):
+        one, other = gpu[number], cpu[number]
+        assert one.device.type == "cuda" and one.shape == other.shape
+        difference = (one.cpu().int() - other.int()).abs().float()
+        assert difference.max() <= 2 and difference.mean() <= 0.5, f"frame {number}"
+
+
+@pytest.mark.parametrize("name", ["h264_b_pyramid", "hevc_open_gop"])
+@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
+def test_resized_is_close_to_the_cpus(name: str, order: str, clip_folder: Path) -> None:
+    path = clips.make(name, clip_folder)
+    arguments = {"transforms": [Resize((40, 56))], "dimension_order": order}
+    gpu, cpu = _on_gpu(path, **arguments), VideoDecoder(path, **arguments)  # type: ignore[arg-type]
+    one, other = gpu.get_all_frames().data.cpu(), cpu.get_all_frames().data
+    assert one.shape == other.shape
+    assert (one.int() - other.int()).abs().float().mean() <= 1
+
+
+def test_in_order_and_in_batches(clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    decoder = _on_gpu(path)
+    every = decoder.get_all_frames().data
+    assert all(torch.equal(frame, every[number]) for number, frame in enumerate(decoder))
+    wanted = [5, 0, 5, len(decoder) - 1]
+    assert torch.equal(decoder.get_frames_at(wanted).data, every[wanted])
+    assert decoder.get_frames_at([]).data.shape == (0, *every.shape[1:])
+
+
+def test_results_are_ready_on_the_callers_stream(clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    decoder = _on_gpu(path)
+    truth = decoder.get_all_frames().data.cpu()
+    for _ in range(20):
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            frames = decoder.get_all_frames().data
+            total = frames.clone()
+        stream.synchronize()
+        assert torch.equal(total.cpu(), truth)
+
+
+def test_what_the_gpu_cannot_decode(clip_folder: Path) -> None:
+    path = clips.make("mpeg2_ts", clip_folder)
+    with pytest.raises(UnsupportedCodec, match=r"fallback=\"cpu\""):
+        VideoDecoder(path, device="cuda")
+    decoder = VideoDecoder(path, device="cuda", fallback="cpu")
+    assert decoder.cpu_fallback and "mpeg2video" in decoder.cpu_fallback.reason
+    assert decoder[0].device.type == "cuda"
+    assert torch.equal(decoder[3].cpu(), VideoDecoder(path)[3])
+    assert VideoDecoder(path, device="auto").cpu_fallback
+
+
+def test_a_damaged_file_does_not_harm_the_next(clip_folder: Path, tmp_path: Path) -> None:
+    from framefeed import DecodeError
+    from framefeed.decode.default import cuda_engine
+
+    path = clips.make("h264_b_pyramid", clip_folder)
+    good = _on_gpu(path)
+    truth = good.get_all_frames().data
+    made = cuda_engine(0).pool.created
+    packets = good.index.packets
+    data = bytearray(path.read_bytes())
+    start = int(packets.start[packets.frames[-1]])
+    place, length = int(packets.pos[start]), int(packets.size[start])
+    data[place : place + length] = bytes(length)
+    bad_path = tmp_path / "bad.mp4"
+    bad_path.write_bytes(data)
+    bad = VideoDecoder(bad_path, device="cuda", index=None)
+    for _ in range(3):
+        with pytest.raises(DecodeError, match=r"bad\.mp4"):
+            bad.get_frames_at(list(range(len(bad))))
+        assert torch.equal(good.get_all_frames().data, truth)
+    assert torch.equal(bad[0].cpu(), truth[0].cpu())
+    assert len(cuda_engine(0).pool) > 0
+    assert cuda_engine(0).pool.created - made <= cuda_engine(0).max_threads
