@@ -353,6 +353,7 @@ class Feed:
             batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
             batch.remaining = len(batch.assembly.targets)
         opening = self._ahead.open(planned.uses)
+        self._drop_frames()  # first: a frame may have been dropped, and then be wanted again
         self._open.append(batch)
         targets = batch.assembly.targets if batch.assembly is not None else {}
         ready: list[Key] = []
@@ -418,6 +419,7 @@ class Feed:
         if job is None:
             self._nothing_to_prefetch = True
             return False
+        self._drop_frames()
         self._submit(job, None, {})
         self._drop_frames()
         return bool(self._tasks)
