@@ -76,18 +76,32 @@ class _FilePool:
     def descriptor(self, path: str, fingerprint: Fingerprint) -> Iterator[int]:
         """An open descriptor of the file with that fingerprint."""
         key = (path, fingerprint)
-        with self._lock:
-            entry = self._files.get(key)
-            if entry is None:
-                entry = self._files[key] = [os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0]
-                self._evict()
-            self._files.move_to_end(key)
-            entry[1] += 1
+        entry = self._use(key)
+        if entry is None:
+            # Not under the lock: on a network disk this may take for ever, and must not keep others from their files.
+            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            entry = self._use(key, opened)
+            assert entry is not None
+            if entry[0] != opened:  # another thread was faster
+                os.close(opened)
         try:
             yield entry[0]
         finally:
             with self._lock:
                 entry[1] -= 1
+
+    def _use(self, key: tuple[str, Fingerprint], opened: int | None = None) -> list[int] | None:
+        """The entry of a file, with one user more; made of ``opened`` where there is none."""
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None:
+                if opened is None:
+                    return None
+                entry = self._files[key] = [opened, 0]
+            entry[1] += 1
+            self._files.move_to_end(key)
+            self._evict()
+            return entry
 
     def _evict(self) -> None:
         idle = [key for key, entry in self._files.items() if entry[1] == 0]

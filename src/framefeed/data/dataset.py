@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.utils.data import Dataset, get_worker_info
 
 from framefeed.data.assembly import Assembly, SampleRef, empty_bases, locate_samples, write_bases
 from framefeed.data.sequences import Sequences
@@ -26,9 +28,6 @@ from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
 from framefeed.index.catalog_paths import files_meant
 from framefeed.process.desc import Changes, ProcessDesc
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["GetLabel", "VideoDataset", "VideoSize", "video_size_from_file"]
 
@@ -78,7 +77,7 @@ class _Files:
         )
 
 
-class VideoDataset:
+class VideoDataset(Dataset[dict[str, Any]]):
     """Sequences of frames of many video files.
 
     Every frame that a whole sequence can begin with is a sample. Of two files of 100 frames and sequences of 5, samples
@@ -129,8 +128,6 @@ class VideoDataset:
         device: str | torch.device = "cpu",
         fallback: Fallback = None,
     ) -> None:
-        import torch
-
         length = _whole("sequence_length", sequence_length)
         stride = _whole("frame_stride", frame_stride)
         rate = _rate(fps)
@@ -292,8 +289,6 @@ class VideoDataset:
 
 
 def _num_threads() -> int:
-    from torch.utils.data import get_worker_info
-
     return 1 if get_worker_info() is not None else available_cpus()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import operator
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -31,8 +33,8 @@ class Epochs(Protocol):
     def __len__(self) -> int:
         """Number of batches of an epoch."""
 
-    def state(self) -> dict[str, Any]:
-        """What is needed beside the seed and the epoch to have the same batches again."""
+    def state(self, finished: bool) -> dict[str, Any]:
+        """What is needed beside the seed and the epoch to have the same batches again, or the next epoch's."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes back what ``state`` gave."""
@@ -49,6 +51,7 @@ class OrderedEpochs:
     seed: int
     rank: int = 0
     world: int = 1
+    _share: int | None = None
 
     @property
     def name(self) -> str:
@@ -58,16 +61,21 @@ class OrderedEpochs:
     def __len__(self) -> int:
         if self.drop_last:  # the same for all ranks, even where one of them has a sample more
             return self.layout.num_samples // self.world // self.batch_size
-        share = (self.layout.num_samples - self.rank + self.world - 1) // self.world
-        return -(-share // self.batch_size)
+        if self._share is None:  # orders share samples out in different ways
+            self._share = len(self._samples(0))
+        return -(-self._share // self.batch_size)
+
+    def _samples(self, epoch: int) -> NDArray[np.int64]:
+        return self.order.indices(self.layout, seed=self.seed, epoch=epoch, rank=self.rank, world=self.world)
 
     def batches(self, epoch: int, skip: int) -> Batches:
         """The batches of an epoch after the first ``skip``."""
-        samples = self.order.indices(self.layout, seed=self.seed, epoch=epoch, rank=self.rank, world=self.world)
-        for number in range(skip, len(self)):
-            yield samples[number * self.batch_size : (number + 1) * self.batch_size]
+        samples = self._samples(epoch)
+        self._share = len(samples)
+        size = self.batch_size
+        return (samples[number * size : (number + 1) * size] for number in range(skip, len(self)))
 
-    def state(self) -> dict[str, Any]:
+    def state(self, finished: bool) -> dict[str, Any]:
         """Nothing."""
         return {}
 
@@ -90,12 +98,18 @@ class SampledEpochs:
     num_samples: int
 
     def __post_init__(self) -> None:
-        self._begun: Any = None
+        self._begin_with: Any = None  # the generator's state for the next epoch
+        self._begun_with: Any = None  # and what it was for the latest
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
-        """The sampler's class."""
-        return f"{type(self.sampler).__module__}.{type(self.sampler).__qualname__}"
+        """The sampler's class, and what is known of its batches."""
+        name = f"{type(self.sampler).__module__}.{type(self.sampler).__qualname__}"
+        if self.batch_size is None:
+            sampler: Any = self.sampler
+            name += f"({getattr(sampler, 'batch_size', None)}, {getattr(sampler, 'drop_last', None)})"
+        return name
 
     def __len__(self) -> int:
         try:
@@ -107,31 +121,36 @@ class SampledEpochs:
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def batches(self, epoch: int, skip: int) -> Batches:
-        """The batches of an epoch after the first ``skip``."""
+        """The batches of an epoch after the first ``skip``. The sampler is begun here, in the caller's thread."""
+        with self._lock:
+            found = self._begin(epoch)
+        groups = map(list, found) if self.batch_size is None else _grouped(found, self.batch_size, self.drop_last)
+        return (self._checked(group) for group in itertools.islice(groups, skip, None))
+
+    def _begin(self, epoch: int) -> Iterator[Any]:
         import torch
 
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-        generator = _generator(self.sampler)
+        sampler: Any = self.sampler
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        generator = _generator(sampler)
         if generator is not None:
-            if self._begun is not None:
-                generator.set_state(self._begun)
-            self.begun_with = generator.get_state()
-            self._begun = None
+            if self._begin_with is not None:
+                generator.set_state(self._begin_with)
+            self._begun_with = generator.get_state()
+            self._begin_with = None
         # Samplers draw when they are first asked: then torch's generator is ours for a moment.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_mix(self.seed, epoch))
-            source = iter(self.sampler)
-            first = list(itertools.islice(source, 1))
-        found = itertools.chain(first, source)
-        groups = map(list, found) if self.batch_size is None else _grouped(found, self.batch_size, self.drop_last)
-        for group in itertools.islice(groups, skip, None):
-            yield self._checked(group)
-
-    begun_with: Any = None
+            source = iter(sampler)
+            try:
+                first = list(itertools.islice(source, 1))
+            except Exception as error:  # for whoever asks for the first batch
+                return map(_raise, [error])
+        return itertools.chain(first, source)
 
     def _checked(self, group: list[Any]) -> NDArray[np.int64]:
-        samples = np.array([int(sample) for sample in group], np.int64)
+        samples = np.array([operator.index(sample) for sample in group], np.int64)
         outside = (samples < -self.num_samples) | (samples >= self.num_samples)
         if outside.any():
             raise IndexError(
@@ -139,16 +158,27 @@ class SampledEpochs:
             )
         return np.where(samples < 0, samples + self.num_samples, samples)
 
-    def state(self) -> dict[str, Any]:
-        """The generator as it was when the epoch began, for samplers that have one of their own."""
-        return {} if self.begun_with is None else {"generator": self.begun_with.tolist()}
+    def state(self, finished: bool) -> dict[str, Any]:
+        """The state of the sampler's own generator, where it has one: at the beginning of the epoch or of the next."""
+        generator = _generator(self.sampler)
+        if generator is None:
+            return {}
+        if finished or self._begun_with is None:
+            found = self._begin_with if self._begin_with is not None else generator.get_state()
+        else:
+            found = self._begun_with
+        return {"generator": found.tolist()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """The next epoch begins with that generator."""
         import torch
 
         if "generator" in state:
-            self._begun = torch.tensor(state["generator"], dtype=torch.uint8)
+            self._begin_with = torch.tensor(state["generator"], dtype=torch.uint8)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def _generator(sampler: Any) -> Any:

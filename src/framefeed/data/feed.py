@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -40,6 +41,9 @@ MAX_WINDOW_USES = 1_000_000
 # first batch does not take long to come.
 FIRST_GROWTH = 8192
 GROWTH = 2048
+
+# How long the process waits at its end for threads that are inside a decoder or wait for a disk.
+MAX_EXIT_SECONDS = 1.0
 
 # Kept frames that are written into a batch by one thread in one go.
 FINISH_CHUNK = 16
@@ -188,7 +192,9 @@ class Feed:
         self._failed: dict[Key, Exception] = {}
         self._queued: dict[Group, _Job] = {}
         self._running: dict[Group, _Job] = {}
-        self._crash: BaseException | None = None
+        self._crash: BaseException | None = None  # of the sampler, after its last batch; or a defect
+        self._hanging: set[int] = set()
+        self._process = os.getpid()
         self._closed = False
         self._threads = [self._start_thread() for _ in range(num_threads)]
         _feeds.add(self)
@@ -199,12 +205,12 @@ class Feed:
 
     def next(self) -> FinishedBatch | None:
         """The next batch, when it is complete; None after the last."""
+        if self._process != os.getpid():
+            raise RuntimeError("an iterator does not live on in a forked process: make a new one there")
         begin = time.perf_counter()
         try:
             with self._changed:
                 while True:
-                    if self._crash is not None:
-                        raise self._crash
                     if self._closed:
                         return None
                     if self._open and not self._open[0].remaining:
@@ -212,14 +218,23 @@ class Feed:
                         self._ask_for_opening()
                         return batch
                     if not self._open and not self._opening:
-                        return None
+                        break
                     self._changed.wait(self._until_timeout())
                     self._give_up_on_slow_jobs()
+                    if self._crash is not None:
+                        break
         finally:
             self._stats.wait_seconds += time.perf_counter() - begin
+        error, self._crash = self._crash, None
+        if error is not None:
+            self.close()
+            raise error
+        return None
 
     def close(self) -> None:
         """Stops all work and gives memory back. Threads end by themselves, within one picture's time."""
+        if self._process != os.getpid():
+            return  # in a forked process there are no threads, and a lock may be held for ever
         with self._changed:
             if self._closed:
                 return
@@ -231,6 +246,7 @@ class Feed:
                 if frame.bases is not None:
                     self._workshop.give_back(frame.bases)
             self._frames.clear()
+            self._failed.clear()
             self._ahead.close()
             self._changed.notify_all()
 
@@ -263,6 +279,8 @@ class Feed:
             except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
                 with self._changed:
                     self._crash = error
+                    self._open.clear()
+                    self._opening = False
                     self._changed.notify_all()
                 return
 
@@ -296,7 +314,11 @@ class Feed:
         while not self._exhausted and added < limit:
             if len(self._known) >= MIN_WINDOW_BATCHES and self._known_uses >= self._window:
                 return
-            numbers = next(self._source, None)
+            try:
+                numbers = next(self._source, None)
+            except Exception as error:  # the sampler's: the batches before it are good
+                self._crash = error
+                numbers = None
             if numbers is None:
                 self._exhausted = True
                 return
@@ -431,8 +453,9 @@ class Feed:
             key = (planned.video, number)
             if batch is None or key not in targets:
                 continue
-            if key in self._failed:
-                batch.fail(key, self._failed[key])
+            failed = self._known_failure(key)
+            if failed is not None:
+                batch.fail(key, failed)
                 self._done(batch, 1)
                 continue
             frame = self._frames.get(key)
@@ -442,7 +465,7 @@ class Feed:
             frame.waiting.append((batch, False))
         for number in planned.keep:
             key = (planned.video, number)
-            if key in self._failed:
+            if self._known_failure(key) is not None:
                 self._ahead.discard(key)
             elif key not in self._frames:
                 self._frames[key] = _Frame()
@@ -498,6 +521,7 @@ class Feed:
             error = caught
         except BaseException:
             self._abandon(chunk)
+            self._end_job(job, video, None)
             raise
         self._complete(job, video, chunk)
         self._end_job(job, video, error)
@@ -509,6 +533,8 @@ class Feed:
 
     def _end_job(self, job: _Job, video: OpenVideo, error: Exception | None) -> None:
         with self._changed:
+            if job.abandoned:
+                self._hanging.discard(job.video)  # it has come back
             if self._is_over(job):
                 return
             del self._running[job.group]
@@ -524,6 +550,8 @@ class Feed:
         with self._changed:
             if self._is_over(job):
                 raise _Stopped
+            if number not in job.undelivered:
+                return  # the job failed, and is being done again for the frames that can be had
             frame = self._frames[key]
             keep = self._ahead.claim(key)
             if not keep and not frame.waiting:
@@ -618,6 +646,16 @@ class Feed:
             batch.fail(key, error)
             self._done(batch, 1)
 
+    def _known_failure(self, key: Key) -> Exception | None:
+        """Why there is no use in trying to decode a frame."""
+        if key[0] in self._hanging:
+            return self._timed_out(*key)
+        return self._failed.get(key)
+
+    def _timed_out(self, file: int, frame: int) -> SampleTimeout:
+        reason = f"frame {frame} was not decoded within {self._timeout:g} s; give a longer timeout"
+        return SampleTimeout(self._videos[file].index.path, reason)
+
     def _until_timeout(self) -> float | None:
         if not self._timeout:
             return None
@@ -632,10 +670,9 @@ class Feed:
             if job.started is not None and now - job.started > self._timeout:
                 job.abandoned = True
                 del self._running[job.group]
-                path = self._videos[job.video].index.path
+                self._hanging.add(job.video)  # not tried again until it comes back: each try would cost a thread
                 for frame in sorted(job.undelivered):
-                    reason = f"frame {frame} was not decoded within {self._timeout:g} s; give a longer timeout"
-                    self._fail((job.video, frame), SampleTimeout(path, reason))
+                    self._fail((job.video, frame), self._timed_out(job.video, frame))
                 if job.then is not None:
                     self._enqueue(job.then)
                 self._threads.append(self._start_thread())  # the other one may never come back
@@ -662,6 +699,7 @@ def _close_all() -> None:
     # A thread that is inside a decoder when the interpreter goes away would take the process down with it.
     for feed in list(_feeds):
         feed.close()
+    end = time.monotonic() + MAX_EXIT_SECONDS
     for feed in list(_feeds):
         with contextlib.suppress(RuntimeError):
-            feed.join(5.0)
+            feed.join(end - time.monotonic())

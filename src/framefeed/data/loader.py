@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import math
 import operator
 import os
 import re
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
+from framefeed.data.assembly import Assembly
 from framefeed.data.dataset import LABELS, VideoDataset
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.data.feed import Feed, FinishedBatch
@@ -32,6 +36,8 @@ __all__ = ["SkippedSample", "VideoLoader", "parse_bytes"]
 
 # Of the machine's memory, for all processes of a job on it together.
 DEFAULT_MEMORY_SHARE = 4
+
+SECONDS_BETWEEN_REFRESHES = 0.2
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -142,8 +148,8 @@ class VideoLoader:
         if not timeout >= 0:
             raise ValueError(f"timeout is at least 0, got {timeout}")
         self.dataset = dataset
-        self.batch_size = batch_size
-        self.drop_last = drop_last
+        self.batch_size = operator.index(batch_size)
+        self.drop_last = bool(drop_last)
         self.seed = dataset.seed if seed is None else operator.index(seed)
         self.report: list[SkippedSample] = []
         self._rank, self._world = _rank_and_world() if distributed else (0, 1)
@@ -155,20 +161,25 @@ class VideoLoader:
         self._on_error = on_error
         self._progress = progress
         self.memory_budget = _default_budget(dataset) if memory_budget is None else parse_bytes(memory_budget)
-        self._budget = Budget(self.memory_budget)
-        self._workshop: Workshop
-        if on_gpu:
-            from framefeed.data.workshop_cuda import CudaWorkshop
-
-            self._workshop = CudaWorkshop(dataset.device, self.memory_budget)
-        else:
-            self._workshop = CpuWorkshop(self.memory_budget)
+        self._set_up()
         self._num_threads = num_threads or self._workshop.num_threads
         self._stats = LoaderStats()
         self._next_epoch = 0
         self._skip_batches = 0
-        self._latest: LoaderIterator | None = None
+        self._latest: _Progress | None = None
+
+    def _set_up(self) -> None:
+        """Makes what is shared by all iterators of this process."""
+        self._process = os.getpid()
         self._lock = threading.Lock()
+        self._budget = Budget(self.memory_budget)
+        self._workshop: Workshop
+        if self.dataset.device.type == "cuda":
+            from framefeed.data.workshop_cuda import CudaWorkshop
+
+            self._workshop = CudaWorkshop(self.dataset.device, self.memory_budget)
+        else:
+            self._workshop = CpuWorkshop(self.memory_budget)
 
     def _make_epochs(
         self,
@@ -201,11 +212,14 @@ class VideoLoader:
         return len(self._epochs)
 
     def __iter__(self) -> LoaderIterator:
+        if self._process != os.getpid():
+            self._set_up()  # forked: locks may be held by threads that are not there
         with self._lock:
-            epoch, skip = self._next_epoch, self._skip_batches
-            self._next_epoch, self._skip_batches = epoch + 1, 0
-            self._latest = LoaderIterator(self, epoch, skip)
-            return self._latest
+            progress = _Progress(self._next_epoch, self._skip_batches)
+            iterator = LoaderIterator(self, progress)
+            self._next_epoch, self._skip_batches = progress.epoch + 1, 0
+            self._latest = progress  # not the iterator itself: it ends when the caller lets go of it
+            return iterator
 
     @property
     def epoch(self) -> int:
@@ -217,7 +231,7 @@ class VideoLoader:
         if operator.index(epoch) < 0:
             raise ValueError(f"epochs are counted from 0, got {epoch}")
         with self._lock:
-            self._next_epoch, self._skip_batches, self._latest = epoch, 0, None
+            self._next_epoch, self._skip_batches, self._latest = operator.index(epoch), 0, None
 
     # --- state ----------------------------------------------------------------------------------------------------
 
@@ -227,14 +241,21 @@ class VideoLoader:
             latest = self._latest
             epoch = self._next_epoch if latest is None else latest.epoch
             batch = self._skip_batches if latest is None else latest.position
-            finished = latest is not None and latest.finished
+            finished = latest is not None and (latest.finished or batch >= self._num_batches())
             return {
                 **self._identity(),
                 "epoch": epoch,
                 "batch": batch,
                 "finished": finished,
-                "sampler": self._epochs.state(),
+                "sampler": self._epochs.state(finished),
             }
+
+    def _num_batches(self) -> float:
+        """Batches of an epoch; infinite where the sampler does not say."""
+        try:
+            return len(self._epochs)
+        except TypeError:
+            return math.inf
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iterator goes on where the state was saved, with the very next batch.
@@ -244,12 +265,11 @@ class VideoLoader:
         """
         check_state(state, self._identity())
         with self._lock:
-            finished = bool(state["finished"])
-            self._next_epoch = int(state["epoch"]) + finished
-            self._skip_batches = 0 if finished else int(state["batch"])
+            finished = state["finished"]
+            self._next_epoch = state["epoch"] + finished
+            self._skip_batches = 0 if finished else state["batch"]
             self._latest = None
-        if not finished:
-            self._epochs.load_state(state["sampler"])
+        self._epochs.load_state(state["sampler"])
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Writes ``state_dict()`` to a file, atomically.
@@ -275,8 +295,8 @@ class VideoLoader:
 
     def _identity(self) -> dict[str, Any]:
         digest = blake2b(self.dataset.sequences.counts.tobytes(), digest_size=8)
-        for name in self.dataset.filenames:
-            digest.update(os.path.basename(name).encode("utf-8", "surrogateescape") + b"\0")
+        for name in _below_common_folder(self.dataset.filenames):
+            digest.update(os.fsencode(name) + b"\0")
         return {
             "version": VERSION,
             "seed": self.seed,
@@ -300,25 +320,39 @@ class VideoLoader:
         return f"VideoLoader({self.dataset!r}, batch_size={self.batch_size}, order={self._epochs.name})"
 
 
-class LoaderIterator:
-    """One pass through an epoch. ``close`` ends it early; so does letting go of it.
+def _below_common_folder(names: Sequence[str]) -> list[str]:
+    """Paths without what all have in common: the files may lie elsewhere on another machine."""
+    paths = [os.path.abspath(name) for name in names]
+    common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    return [path[len(common) :] for path in paths]
+
+
+@dataclass
+class _Progress:
+    """How far an iterator has come.
 
     Attributes:
         epoch: The epoch.
-        position: Batches of the epoch that are done with: handed out, failed or skipped.
+        position: Batches of the epoch that are done with.
         finished: Whether that is all of them.
     """
 
-    def __init__(self, loader: VideoLoader, epoch: int, skip: int) -> None:
-        self.epoch = epoch
-        self.position = skip
-        self.finished = False
+    epoch: int
+    position: int
+    finished: bool = False
+
+
+class LoaderIterator:
+    """One pass through an epoch. ``close`` ends it early; so does letting go of it."""
+
+    def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
+        self._progress = progress
         self._loader = loader
         self._feed = Feed(
             loader.dataset,
-            loader._epochs.batches(epoch, skip),
+            loader._epochs.batches(progress.epoch, progress.position),
             seed=loader.seed,
-            epoch=epoch,
+            epoch=progress.epoch,
             budget=loader._budget,
             workshop=loader._workshop,
             num_threads=loader._num_threads,
@@ -328,7 +362,22 @@ class LoaderIterator:
         )
         self._close = weakref.finalize(self, self._feed.close)
         self._close.atexit = False  # the feeds see to that themselves, all together
-        self._bar = _Bar(loader, skip) if loader._progress else None
+        self._bar = _Bar(loader, progress) if loader._progress else None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self._progress.epoch
+
+    @property
+    def position(self) -> int:
+        """Batches of the epoch that are done with: handed out, failed or skipped."""
+        return self._progress.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether that is all of them."""
+        return self._progress.finished
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self
@@ -340,7 +389,7 @@ class LoaderIterator:
                 if finished is None:
                     self._end()
                     raise StopIteration
-                self.position += 1
+                self._progress.position += 1
                 batch = self._result(finished)
                 if batch is not None:
                     return batch
@@ -355,13 +404,15 @@ class LoaderIterator:
             self._bar.close()
 
     def _end(self) -> None:
-        self.finished = self.finished or self._close.alive
+        self._progress.finished = self.finished or self._close.alive
         self.close()
 
     def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:
         loader, dataset = self._loader, self._loader.dataset
         if finished.errors and loader._on_error == "raise":
-            raise finished.errors[min(finished.errors)]
+            # A copy: this one gets a traceback that leads to the iterator, and the feed keeps the original.
+            error = finished.errors[min(finished.errors)]
+            raise copy.copy(error) from error.__cause__
         for place, error in sorted(finished.errors.items()):
             sample = finished.samples[place]
             path = dataset.filenames[sample.file]
@@ -379,7 +430,7 @@ class LoaderIterator:
         if loader._pin_memory:
             batch = {name: _pinned(tensor) for name, tensor in batch.items()}
         if dataset.get_label is not None:
-            batch[LABELS] = [dataset.label(assembly.samples[row], assembly.changes(row)) for row in good]
+            batch[LABELS] = _labels(dataset, assembly, good)
         stats = loader._stats
         stats.batches += 1
         stats.samples_delivered += len(good)
@@ -389,17 +440,32 @@ class LoaderIterator:
         return batch
 
 
+def _labels(dataset: VideoDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:
+    try:
+        return [dataset.label(assembly.samples[row], assembly.changes(row)) for row in rows]
+    except StopIteration as error:  # would end the epoch as if it were complete
+        raise RuntimeError("get_label raised StopIteration") from error
+
+
 class _Bar:
     """A line with progress."""
 
-    def __init__(self, loader: VideoLoader, done: int) -> None:
+    def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._loader = loader
         self._frames = 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, TextColumn("{task.fields[what]}"), transient=True)
-        self._task = self._bar.add_task(f"epoch {loader._next_epoch - 1}", total=len(loader), completed=done, what="")
+        # Without a thread of its own: that would live on when the iterator is dropped.
+        self._bar = Progress(*columns, TextColumn("{task.fields[what]}"), transient=True, auto_refresh=False)
+        total = loader._num_batches()
+        self._task = self._bar.add_task(
+            f"epoch {progress.epoch}",
+            total=None if math.isinf(total) else total,
+            completed=progress.position,
+            what="",
+        )
+        self._shown = 0.0
         self._bar.start()
 
     def advance(self, frames: int) -> None:
@@ -412,6 +478,9 @@ class _Bar:
             f"{rate:,.0f} frames/s, {stats.decoded_per_delivered:.1f} decoded each, waited {stats.wait_seconds:.1f} s"
         )
         self._bar.update(self._task, advance=1, what=what)
+        if time.monotonic() - self._shown > SECONDS_BETWEEN_REFRESHES:
+            self._shown = time.monotonic()
+            self._bar.refresh()
 
     def close(self) -> None:
         """Takes the line away."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ VERSION = 1
 # What has to be the same for a state to fit; the texts say what each is.
 _SAME = {
     "seed": "seed",
-    "order": "order or sampler",
+    "order": "order, sampler or size of the sampler's batches",
     "batch_size": "batch size",
     "drop_last": "drop_last",
     "num_samples": "number of samples",
@@ -25,8 +25,8 @@ _SAME = {
 }
 
 
-def check_state(state: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raises where a state belongs to another loader.
+def check_state(state: Any, own: dict[str, Any]) -> None:
+    """Raises where a state is none, or belongs to another loader.
 
     Args:
         state: The state.
@@ -34,6 +34,12 @@ def check_state(state: dict[str, Any], own: dict[str, Any]) -> None:
     """
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise StateError("state", f"is no loader state of version {VERSION}")
+    for key in ("epoch", "batch", "world"):
+        value = state.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+            raise StateError("state", f"is damaged: {key} is {value!r}")
+    if not isinstance(state.get("finished"), bool) or not _is_sampler_state(state.get("sampler")):
+        raise StateError("state", "is damaged: it does not say where the epoch was left")
     different = [text for key, text in _SAME.items() if state.get(key) != own[key]]
     if different:
         raise StateError("state", f"belongs to another loader: different {', '.join(different)}")
@@ -45,6 +51,13 @@ def check_state(state: dict[str, Any], own: dict[str, Any]) -> None:
         )
 
 
+def _is_sampler_state(state: Any) -> bool:
+    if not isinstance(state, dict):
+        return False
+    generator = state.get("generator", [])
+    return isinstance(generator, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in generator)
+
+
 def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Writes a state; the file has the old state or the new one at any time, whatever happens.
 
@@ -52,17 +65,18 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
         StateError: The file cannot be written; one that was there before is untouched.
     """
     target = Path(path)
-    temporary: str | None = None
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise StateError(target, f"the loader's state cannot be saved: {error.strerror or error}") from error
 
 
@@ -72,7 +86,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         state = json.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise StateError(path, f"the loader's state cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(path, f"is no loader state: {error}") from error
     if not isinstance(state, dict):
         raise StateError(path, "is no loader state")

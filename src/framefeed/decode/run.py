@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import KEY
 from framefeed.index.video_index import VideoIndex
-from framefeed.source import PacketSource
+from framefeed.source import CutOff, PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["Failures", "Sink", "run_job"]
@@ -142,9 +142,23 @@ def _feed(
     until_done: bool = False,
 ) -> tuple[int, str] | None:
     """Feeds packets; returns the number and reason of the first one that was refused and that others refer to."""
+    try:
+        return _feed_all(index, source.read(numbers), running, collector, until_done=until_done)
+    except CutOff as error:
+        return error.packet, error.reason
+
+
+def _feed_all(
+    index: VideoIndex,
+    packets: Iterator[tuple[int, bytes | memoryview]],
+    running: Running,
+    collector: _Collector,
+    *,
+    until_done: bool,
+) -> tuple[int, str] | None:
     flags = index.packets.flags
     session, pending = running.session, running.pending
-    for number, data in source.read(numbers):
+    for number, data in packets:
         running.next_packet = number + 1
         pending.add(number)
         flag = int(flags[number])

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.errors import DecodeError, FileChanged
+from framefeed.errors import FileChanged
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged
 
-__all__ = ["ByteRanges", "PacketSource", "open_source"]
+__all__ = ["ByteRanges", "CutOff", "PacketSource", "open_source"]
 
 # One read takes in the gap between two packets (audio, skipped packets) when that is smaller than this: a read call
 # costs about as much as copying this many bytes.
 MAX_GAP = 64 << 10
 MAX_READ = 4 << 20  # bounds the memory of one job, whatever the length of a group
+
+
+class CutOff(Exception):
+    """The file ends before the end of a packet.
+
+    Attributes:
+        packet: Its number.
+        reason: Where the file ends.
+    """
+
+    def __init__(self, packet: int, reason: str) -> None:
+        super().__init__(reason)
+        self.packet = packet
+        self.reason = reason
 
 
 class PacketSource(Protocol):
@@ -28,6 +42,7 @@ class PacketSource(Protocol):
 
         Raises:
             FileChanged: The file is not the one that was indexed.
+            CutOff: It ended before a packet's end when it was indexed; the packets before that one have been given.
         """
 
 
@@ -59,22 +74,16 @@ class ByteRanges:
             data = media.read(start, stop - start, self._index.fingerprint)
         else:
             data = media.read(start, stop - start)
-        if len(data) != stop - start:
-            self._explain_short_read(numbers, end, low, high, start + len(data))
+        file_end = start + len(data)
+        if file_end < stop and file_end < self._index.fingerprint[0]:
+            raise FileChanged(self._media.name, f"ends at byte {file_end}, shorter than when it was indexed")
         view = memoryview(data)
         for place in range(low, high):
+            if int(end[place]) > file_end:
+                number = int(numbers[place])
+                reason = f"the file is cut off at byte {file_end}; packet {number} would end at byte {int(end[place])}"
+                raise CutOff(number, reason)
             yield int(numbers[place]), view[int(pos[place]) - start : int(end[place]) - start]
-
-    def _explain_short_read(
-        self, numbers: NDArray[np.int64], end: NDArray[np.int64], low: int, high: int, file_end: int
-    ) -> NoReturn:
-        if file_end < self._index.fingerprint[0]:
-            raise FileChanged(self._media.name, f"ends at byte {file_end}, shorter than when it was indexed")
-        first = low + int(np.argmax(end[low:high] > file_end))
-        raise DecodeError(
-            self._media.name,
-            f"the file is cut off at byte {file_end}; packet {int(numbers[first])} would end at byte {int(end[first])}",
-        )
 
 
 def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,38 @@
+"""The GPU's kernels without a GPU: a part of their tests, run by Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+
+# One of each kind; the whole takes the interpreter several minutes.
+CHOSEN = """
+    test_every_matrix_and_range and (1-9 or 2-1)
+    or test_every_size and size1 and HWC or test_turned_and_cropped and CHW and crop1 and not 10le
+    or test_scaled and (resize1 or resize7) and not 12le
+    or test_every_type_and_order and (fchw or whcf) or test_every_crop_and_flip and bfloat16 and random_crop
+    or test_any_pitch or test_unused_bits or test_tables or test_several_threads
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the tests themselves run by the interpreter")
+def test_kernels_by_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-k", " ".join(CHOSEN.split()), str(TESTS / "gpu" / "test_kernels.py")]
+    done = subprocess.run(
+        command,
+        cwd=TESTS.parent,
+        env=os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert " passed" in done.stdout
