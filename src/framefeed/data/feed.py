@@ -10,37 +10,29 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import Assembly, SampleRef, locate_samples, shape_conflict
+from framefeed.data.assembly import SampleRef, shape_conflict
 from framefeed.data.dataset import VideoDataset
+from framefeed.data.future import Future, Planned
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo
+from framefeed.data.work import FinishedBatch, Frame, Job, Written
 from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
-from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead, Use
+from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead
+from framefeed.source import PacketSource
 
-__all__ = ["Feed", "FinishedBatch"]
-
-# How far ahead the order is looked at, in terms: what lies beyond is not kept anyway.
-WINDOW = 1.25
-MIN_WINDOW_BATCHES = 16
-MAX_WINDOW_USES = 1_000_000
-# How many uses are looked up at once, for the first batch and for the others: the window grows gradually, so that the
-# first batch does not take long to come.
-FIRST_GROWTH = 8192
-GROWTH = 2048
+__all__ = ["Feed"]
 
 # How long the process waits at its end for threads that are inside a decoder or wait for a disk.
 MAX_EXIT_SECONDS = 1.0
@@ -53,88 +45,25 @@ class _Stopped(Exception):
     """Ends a decoding job that nobody waits for."""
 
 
-@dataclass(eq=False)
-class _Planned:
-    """A batch of the known future."""
+class _Counted:
+    """A source that counts what is taken from it."""
 
-    samples: list[SampleRef]
-    uses: list[Use]
+    def __init__(self, source: PacketSource) -> None:
+        self._source = source
+        self._packets = 0
+        self._num_bytes = 0
 
+    def take_counts(self) -> tuple[int, int]:
+        """Packets and bytes since this was last asked."""
+        counts = self._packets, self._num_bytes
+        self._packets = self._num_bytes = 0
+        return counts
 
-@dataclass(eq=False)
-class FinishedBatch:
-    """A batch that is complete.
-
-    Attributes:
-        samples: All its samples, those that failed too.
-        assembly: The tensors of those that did not fail when it was opened; None where none is left.
-        rows: For each row of the assembly, the place of its sample in ``samples``.
-        errors: By place in ``samples``, what went wrong.
-    """
-
-    samples: list[SampleRef]
-    assembly: Assembly | None = None
-    rows: list[int] = field(default_factory=list)
-    errors: dict[int, Exception] = field(default_factory=dict)
-    remaining: int = 0
-
-    def fail(self, key: Key, error: Exception) -> None:
-        """Notes that a frame cannot be had."""
-        assert self.assembly is not None
-        for row, _ in self.assembly.targets[key]:
-            self.errors.setdefault(self.rows[row], error)
-
-
-class _Frame:
-    """A frame that is being decoded or is kept.
-
-    Attributes:
-        bases: What is kept of it; None while it is being decoded.
-        waiting: Batches that need it, and whether they have claimed it.
-    """
-
-    __slots__ = ("bases", "waiting")
-
-    def __init__(self) -> None:
-        self.bases: Any = None
-        self.waiting: list[tuple[FinishedBatch, bool]] = []
-
-
-@dataclass(eq=False)
-class _Written:
-    """A frame that has been decoded, on its way to those who want it.
-
-    Attributes:
-        keep: Whether it is to be kept; it is claimed then, and has memory of its own.
-    """
-
-    key: Key
-    frame: _Frame
-    bases: Any
-    keep: bool
-
-
-@dataclass(eq=False)
-class _Job:
-    """A group that is to be decoded or is being decoded."""
-
-    video: int
-    start: int
-    frames: set[int]
-    goes_on: bool
-    started: float | None = None
-    abandoned: bool = False
-    undelivered: set[int] = field(default_factory=set)
-    then: _Job | None = None
-
-    @property
-    def group(self) -> Group:
-        return self.video, self.start
-
-    def merge(self, other: GroupJob, frames: set[int]) -> None:
-        """Takes on what another job of the group would have done."""
-        self.frames |= frames
-        self.goes_on = other.goes_on
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        for number, data in self._source.read(numbers):
+            self._packets += 1
+            self._num_bytes += len(data)
+            yield number, data
 
 
 class Feed:
@@ -168,10 +97,6 @@ class Feed:
     ) -> None:
         self._dataset = dataset
         self._videos = dataset.videos
-        self._shown = dataset.shown
-        self._source = batches
-        self._seed = seed
-        self._epoch = epoch
         self._workshop = workshop
         self._buffer_length = buffer_length
         self._timeout = timeout
@@ -179,20 +104,16 @@ class Feed:
         self._sizes: dict[int, int] = {}
         self._ahead = LookAhead(budget, self._size_of)
         self._changed = threading.Condition()
-        self._known: deque[_Planned] = deque()
-        self._known_uses = 0
-        self._window = 0.0
-        self._exhausted = False
-        self._clock = itertools.count()
+        self._future = Future(dataset, batches, seed=seed, epoch=epoch, ahead=self._ahead, soon=buffer_length)
         self._open: deque[FinishedBatch] = deque()
         self._opening = False
         self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
         self._tasks: deque[Callable[[], None]] = deque()
-        self._frames: dict[Key, _Frame] = {}
+        self._frames: dict[Key, Frame] = {}
         self._failed: dict[Key, Exception] = {}
-        self._queued: dict[Group, _Job] = {}
-        self._running: dict[Group, _Job] = {}
-        self._crash: BaseException | None = None  # of the sampler, after its last batch; or a defect
+        self._queued: dict[Group, Job] = {}
+        self._running: dict[Group, Job] = {}
+        self._crash: BaseException | None = None  # a defect
         self._hanging: set[int] = set()
         self._process = os.getpid()
         self._closed = False
@@ -225,7 +146,8 @@ class Feed:
                         break
         finally:
             self._stats.wait_seconds += time.perf_counter() - begin
-        error, self._crash = self._crash, None
+        error = self._crash or self._future.error
+        self._crash = self._future.error = None
         if error is not None:
             self.close()
             raise error
@@ -241,7 +163,7 @@ class Feed:
             self._closed = True
             self._tasks.clear()
             self._open.clear()
-            self._known.clear()
+            self._future.clear()
             for frame in self._frames.values():
                 if frame.bases is not None:
                     self._workshop.give_back(frame.bases)
@@ -287,66 +209,23 @@ class Feed:
     # --- opening batches ------------------------------------------------------------------------------------------
 
     def _ask_for_opening(self) -> None:
-        if self._opening or self._closed or len(self._open) >= self._buffer_length or self._at_end():
+        if self._opening or self._closed or len(self._open) >= self._buffer_length or self._future.at_end:
             return
         self._opening = True
         self._tasks.appendleft(self._open_next)
         self._changed.notify()
 
-    def _at_end(self) -> bool:
-        return self._exhausted and not self._known
-
     def _open_next(self) -> None:
         with self._changed:
             if self._closed:
                 return
-            self._look_ahead()
+            planned = self._future.pop()
             self._nothing_to_prefetch = False
-            if self._known:
-                self._open_batch(self._known.popleft())
+            if planned is not None:
+                self._open_batch(planned)
             self._opening = False
             self._ask_for_opening()
             self._changed.notify_all()
-
-    def _look_ahead(self) -> None:
-        """Adds to the known future."""
-        added, limit = 0, GROWTH if self._known else FIRST_GROWTH
-        while not self._exhausted and added < limit:
-            if len(self._known) >= MIN_WINDOW_BATCHES and self._known_uses >= self._window:
-                return
-            try:
-                numbers = next(self._source, None)
-            except Exception as error:  # the sampler's: the batches before it are good
-                self._crash = error
-                numbers = None
-            if numbers is None:
-                self._exhausted = True
-                return
-            samples = locate_samples(self._dataset.sequences, numbers, self._seed, self._epoch)
-            planned = _Planned(samples, self._uses(samples))
-            if not self._window:
-                self._window = self._window_of(planned)
-            self._known.append(planned)
-            self._known_uses += len(planned.uses)
-            added += len(planned.samples)
-            self._ahead.extend(planned.uses)
-
-    def _window_of(self, planned: _Planned) -> float:
-        terms = [self._ahead.term(use.video) for use in planned.uses[:1]]
-        return min(MAX_WINDOW_USES, WINDOW * max(terms, default=0))
-
-    def _uses(self, samples: list[SampleRef]) -> list[Use]:
-        uses = []
-        shown = self._shown
-        for sample in samples:
-            try:
-                starts = self._videos[sample.file].starts
-            except FramefeedError:
-                continue  # noticed again, and reported, when the batch is opened
-            file, frames = sample.file, sample.frames[shown]
-            for frame, start in zip(frames.tolist(), starts[frames].tolist(), strict=True):
-                uses.append(Use(next(self._clock), file, frame, start))
-        return uses
 
     def _size_of(self, file: int) -> int:
         size = self._sizes.get(file)
@@ -354,8 +233,7 @@ class Feed:
             size = self._sizes[file] = self._videos[file].frame_bytes
         return size
 
-    def _open_batch(self, planned: _Planned) -> None:
-        self._known_uses -= len(planned.uses)
+    def _open_batch(self, planned: Planned) -> None:
         batch = FinishedBatch(planned.samples)
         good: list[SampleRef] = []
         first: OpenVideo | None = None
@@ -375,7 +253,7 @@ class Feed:
             batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
             batch.remaining = len(batch.assembly.targets)
         opening = self._ahead.open(planned.uses)
-        self._drop_frames()  # first: a frame may have been dropped, and then be wanted again
+        self._drop_frames()
         self._open.append(batch)
         targets = batch.assembly.targets if batch.assembly is not None else {}
         ready: list[Key] = []
@@ -434,10 +312,9 @@ class Feed:
 
     def _prefetch(self) -> bool:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
-        if self._nothing_to_prefetch or not self._known:
+        if self._nothing_to_prefetch:
             return False
-        upcoming = itertools.islice(self._known, 2 * self._buffer_length)
-        job = self._ahead.prefetch(use for planned in upcoming for use in planned.uses)
+        job = self._ahead.prefetch(self._future.upcoming(2 * self._buffer_length))
         if job is None:
             self._nothing_to_prefetch = True
             return False
@@ -460,7 +337,7 @@ class Feed:
                 continue
             frame = self._frames.get(key)
             if frame is None:
-                frame = self._frames[key] = _Frame()
+                frame = self._frames[key] = Frame()
                 frames.add(number)
             frame.waiting.append((batch, False))
         for number in planned.keep:
@@ -468,7 +345,7 @@ class Feed:
             if self._known_failure(key) is not None:
                 self._ahead.discard(key)
             elif key not in self._frames:
-                self._frames[key] = _Frame()
+                self._frames[key] = Frame()
                 frames.add(number)
         if not frames:
             return
@@ -477,7 +354,7 @@ class Feed:
         if queued is not None:
             queued.merge(planned, frames)
             return
-        job = _Job(planned.video, planned.start, frames, planned.goes_on)
+        job = Job(planned.video, planned.start, frames, planned.goes_on)
         self._queued[group] = job
         running = self._running.get(group)
         if running is not None:
@@ -485,11 +362,11 @@ class Feed:
         else:
             self._enqueue(job)
 
-    def _enqueue(self, job: _Job) -> None:
+    def _enqueue(self, job: Job) -> None:
         self._tasks.append(lambda: self._decode(job))
         self._changed.notify()
 
-    def _decode(self, job: _Job) -> None:
+    def _decode(self, job: Job) -> None:
         with self._changed:
             if self._closed:
                 return
@@ -500,22 +377,24 @@ class Feed:
             job.undelivered = set(frames)
         video = self._videos[job.video]
         error: Exception | None = None
-        chunk: list[_Written] = []
+        chunk: list[Written] = []
+
+        source = _Counted(video.source)
 
         def sink(row: int, picture: Any) -> None:
             self._take(job, video, frames[row], picture, chunk)
             if len(chunk) >= self._workshop.chunk:
-                self._complete(job, video, chunk)
+                self._complete(job, video, chunk, source)
 
         try:
-            plan = self._workshop.engine_for(video).decode(
+            self._workshop.engine_for(video).decode(
                 video.index,
-                video.source,
+                source,
                 frames,
                 sink,
                 num_threads=1,
                 read_on=job.goes_on,
-                after_job=lambda: self._complete(job, video, chunk),
+                after_job=lambda: self._complete(job, video, chunk, source),
             )
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
@@ -523,15 +402,10 @@ class Feed:
             self._abandon(chunk)
             self._end_job(job, video, None)
             raise
-        self._complete(job, video, chunk)
+        self._complete(job, video, chunk, source)
         self._end_job(job, video, error)
-        if error is None:
-            sizes = video.index.packets.size
-            with self._changed:
-                self._stats.frames_decoded += plan.num_packets
-                self._stats.bytes_read += sum(int(sizes[each.packets].sum()) for each in plan.jobs)
 
-    def _end_job(self, job: _Job, video: OpenVideo, error: Exception | None) -> None:
+    def _end_job(self, job: Job, video: OpenVideo, error: Exception | None) -> None:
         with self._changed:
             if job.abandoned:
                 self._hanging.discard(job.video)  # it has come back
@@ -544,7 +418,7 @@ class Feed:
             if job.then is not None:
                 self._enqueue(job.then)
 
-    def _take(self, job: _Job, video: OpenVideo, number: int, picture: Any, chunk: list[_Written]) -> None:
+    def _take(self, job: Job, video: OpenVideo, number: int, picture: Any, chunk: list[Written]) -> None:
         """Takes a decoded picture, if anyone waits for it or it is to be kept."""
         key = (job.video, number)
         with self._changed:
@@ -560,7 +434,7 @@ class Feed:
                 return
         workshop = self._workshop
         bases = workshop.allocate(video) if keep else workshop.scratch(video, len(chunk))
-        written = _Written(key, frame, bases, keep)
+        written = Written(key, frame, bases, keep)
         chunk.append(written)
         try:
             workshop.write(video, picture, bases, number)
@@ -571,9 +445,13 @@ class Feed:
                 job.undelivered.discard(number)
                 self._fail(key, error)
 
-    def _complete(self, job: _Job, video: OpenVideo, chunk: list[_Written]) -> None:
+    def _complete(self, job: Job, video: OpenVideo, chunk: list[Written], source: _Counted) -> None:
         """Puts frames into the batches that wait for them, and keeps those that are to be kept."""
         self._workshop.complete()
+        with self._changed:
+            packets, num_bytes = source.take_counts()
+            self._stats.frames_decoded += packets
+            self._stats.bytes_read += num_bytes
         while chunk:
             with self._changed:
                 if self._is_over(job):
@@ -604,10 +482,10 @@ class Feed:
                         self._ahead.release(key)
         self._abandon(chunk)
 
-    def _is_over(self, job: _Job) -> bool:
+    def _is_over(self, job: Job) -> bool:
         return self._closed or job.abandoned
 
-    def _keep(self, written: _Written, video: OpenVideo) -> None:
+    def _keep(self, written: Written, video: OpenVideo) -> None:
         """Keeps a frame that all who waited for it have, if it is to be kept."""
         frame, key = written.frame, written.key
         if written.keep:
@@ -620,12 +498,12 @@ class Feed:
         else:
             del self._frames[key]
 
-    def _abandon(self, chunk: list[_Written]) -> None:
+    def _abandon(self, chunk: list[Written]) -> None:
         """Gives memory back of frames that nobody waits for any more."""
         self._release(chunk)
         chunk.clear()
 
-    def _release(self, chunk: list[_Written]) -> None:
+    def _release(self, chunk: list[Written]) -> None:
         for written in chunk:
             if written.keep:
                 self._workshop.give_back(written.bases)

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from framefeed.data.assembly import Assembly
 from framefeed.data.dataset import LABELS, VideoDataset
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
-from framefeed.data.feed import Feed, FinishedBatch
+from framefeed.data.feed import Feed
 from framefeed.data.orders import Order, resolve
 from framefeed.data.state import VERSION, check_state, read_state, write_state
 from framefeed.data.stats import LoaderStats
+from framefeed.data.work import FinishedBatch
 from framefeed.data.workshop import CpuWorkshop, Workshop
 from framefeed.errors import StateError
 from framefeed.plan.lookahead import Budget

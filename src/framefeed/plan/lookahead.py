@@ -104,6 +104,11 @@ class Budget:
         self.peak = 0
         self._lock = threading.Lock()
 
+    @property
+    def left(self) -> int:
+        """Bytes that nobody has taken."""
+        return self.num_bytes - self.taken
+
     def take(self, num_bytes: int) -> bool:
         """Takes bytes where there are as many left."""
         with self._lock:
@@ -134,19 +139,19 @@ class LookAhead:
     Args:
         budget: What may be held.
         size_of: Bytes that a frame of a video takes.
-        soon: What is needed within this time counts as needed at once.
+        soon: What is needed within this time counts as needed at once; may be changed later.
     """
 
     def __init__(self, budget: Budget, size_of: Callable[[int], int], soon: int = 0) -> None:
         self._budget = budget
         self._size_of = size_of
-        self._soon = soon
+        self.soon = soon
         self._future: dict[Group, dict[int, deque[int]]] = {}
         self._held: dict[Key, _Held] = {}
         self._within_term: list[tuple[int, Key]] = []
         self._beyond_term: list[tuple[int, Key]] = []
         self._first_terms: dict[Group, float] = {}
-        self._dropped: list[Key] = []
+        self._dropped: dict[Key, None] = {}
         self.held_bytes = 0
 
     def term(self, video: int) -> float:
@@ -229,7 +234,7 @@ class LookAhead:
 
     def take_dropped(self) -> list[Key]:
         """Frames that are not to be kept any longer, since the last time that this was asked."""
-        dropped, self._dropped = self._dropped, []
+        dropped, self._dropped = list(self._dropped), {}
         return dropped
 
     def close(self) -> None:
@@ -260,9 +265,13 @@ class LookAhead:
                 self._held[key] = held = _Held(size, group, next_use, beyond)
                 self.held_bytes += size
                 self._queue(key, held)
-                keep.append(frame)
+                if key in self._dropped:  # just now: it is still there
+                    del self._dropped[key]
+                else:
+                    keep.append(frame)
             else:
-                goes_on = next_use <= time + self._soon
+                # A decoder can be left where it is if the rest is needed when what it gives now has been used up.
+                goes_on = next_use <= time + self.soon + len(now) + len(keep)
                 break
         return GroupJob(video, start, tuple(now), tuple(keep), goes_on)
 
@@ -275,12 +284,25 @@ class LookAhead:
 
     def _make_room(self, size: int, next_use: int, beyond: bool) -> bool:
         """Takes memory for a frame, that of frames which are needed later and lie beyond their term if need be."""
-        while not self._budget.take(size):
+        if self._budget.take(size):
+            return True
+        victims: dict[Key, None] = {}
+        room = self._budget.left
+        while room < size:
             farthest = self._farthest()
             if farthest is None or (beyond and self._held[farthest].next_use <= next_use):
-                return False
-            self._drop(farthest)
-        return True
+                break
+            heapq.heappop(self._beyond_term)
+            if farthest not in victims:  # it may be queued twice
+                victims[farthest] = None
+                room += self._held[farthest].size
+        if room < size:
+            for key in victims:
+                self._queue(key, self._held[key])
+            return False
+        for key in victims:
+            self._drop(key)
+        return self._budget.take(size)
 
     def _farthest(self) -> Key | None:
         """Of the frames beyond their term that nobody claims, the one that is needed last."""
@@ -306,7 +328,7 @@ class LookAhead:
         held = self._held.pop(key)
         self.held_bytes -= held.size
         self._budget.give(held.size)
-        self._dropped.append(key)
+        self._dropped[key] = None
 
     def _forget(self, use: Use, group: Group) -> None:
         frames = self._future[group]

@@ -1,0 +1,97 @@
+"""What a loader's threads have in hand: batches, frames and jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefeed.data.assembly import Assembly, SampleRef
+from framefeed.plan.lookahead import Group, GroupJob, Key
+
+__all__ = ["FinishedBatch", "Frame", "Job", "Written"]
+
+
+@dataclass(eq=False)
+class FinishedBatch:
+    """A batch that is complete.
+
+    Attributes:
+        samples: All its samples, those that failed too.
+        assembly: The tensors of those that did not fail when it was opened; None where none is left.
+        rows: For each row of the assembly, the place of its sample in ``samples``.
+        errors: By place in ``samples``, what went wrong.
+    """
+
+    samples: list[SampleRef]
+    assembly: Assembly | None = None
+    rows: list[int] = field(default_factory=list)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    remaining: int = 0
+
+    def fail(self, key: Key, error: Exception) -> None:
+        """Notes that a frame cannot be had."""
+        assert self.assembly is not None
+        for row, _ in self.assembly.targets[key]:
+            self.errors.setdefault(self.rows[row], error)
+
+
+class Frame:
+    """A frame that is being decoded or is kept.
+
+    Attributes:
+        bases: What is kept of it; None while it is being decoded.
+        waiting: Batches that need it, and whether they have claimed it.
+    """
+
+    __slots__ = ("bases", "waiting")
+
+    def __init__(self) -> None:
+        self.bases: Any = None
+        self.waiting: list[tuple[FinishedBatch, bool]] = []
+
+
+@dataclass(eq=False)
+class Written:
+    """A frame that has been decoded, on its way to those who want it.
+
+    Attributes:
+        keep: Whether it is to be kept; it is claimed then, and has memory of its own.
+    """
+
+    key: Key
+    frame: Frame
+    bases: Any
+    keep: bool
+
+
+@dataclass(eq=False)
+class Job:
+    """A group that is to be decoded or is being decoded.
+
+    Attributes:
+        frames: What is wanted of it.
+        goes_on: Whether more of it will be asked for at once.
+        started: When a thread began with it.
+        abandoned: Whether it took too long, and nobody waits for it any more.
+        undelivered: Frames that have not come out yet.
+        then: What to do with the group afterwards.
+    """
+
+    video: int
+    start: int
+    frames: set[int]
+    goes_on: bool
+    started: float | None = None
+    abandoned: bool = False
+    undelivered: set[int] = field(default_factory=set)
+    then: Job | None = None
+
+    @property
+    def group(self) -> Group:
+        """Which group it is."""
+        return self.video, self.start
+
+    def merge(self, other: GroupJob, frames: set[int]) -> None:
+        """Takes on what another job of the group would have done."""
+        self.frames |= frames
+        self.goes_on = other.goes_on
