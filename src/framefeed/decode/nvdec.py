@@ -135,10 +135,13 @@ def _h264_obstacle(extradata: bytes) -> str:
             if len(unit) < 4 or unit[1] not in _H264_PROFILES:
                 return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
             try:
-                if not parse_sps(unit).frame_mbs_only:
-                    return "it is interlaced, and a GPU's decoder changes such pictures"
+                sps = parse_sps(unit)
             except OutOfData:
                 return "its headers cannot be read"
+            if not sps.frame_mbs_only:
+                return "it is interlaced, and a GPU's decoder changes such pictures"
+            if sps.chroma_format == 0:
+                return "it has no colour, which a GPU's decoder does not support"
     return ""
 
 

@@ -95,7 +95,8 @@ class PacketTable:
         """For each packet, a number by which those of one group rise in presentation order, shown or not."""
         if not (self.pts == NO_PTS).any():
             times, ranks = np.unique(self.pts, return_inverse=True)
-            if len(times) == len(self.pts):
+            # Some containers have decoding times in their place.
+            if len(times) == len(self.pts) and (np.diff(self.pts[self.frames]) > 0).all():
                 return ranks.astype(np.int64, copy=False)
         ranks = np.full(len(self), -1, np.int64)
         ranks[self.frames] = np.arange(self.num_frames)
