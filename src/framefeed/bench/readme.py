@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["numbers", "put_numbers"]
+__all__ = ["numbers", "put_numbers", "training_numbers"]
 
-START, END = "<!-- numbers -->", "<!-- /numbers -->"
+NUMBERS, TRAINING = "numbers", "training numbers"
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -18,6 +18,13 @@ _TITLES = {
     "in order": "all frames in order, full-size RGB",
     "resized": "all frames in order, resized to 224x224",
     "scan": "opening MP4 files, one core",
+}
+
+_TRAINING_TITLES = {
+    "shuffle": "exact shuffle, memory for 10 % of the frames",
+    "sequential": "in order",
+    "buffered": "mixed through a buffer",
+    "clips": "clips of 16 frames, stride 4, exact shuffle",
 }
 
 _FAMILIES = ("framefeed", "TorchCodec", "decord2", "OpenCV")
@@ -48,6 +55,27 @@ def numbers(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def training_numbers(document: dict[str, Any]) -> str:
+    """The training benchmark's numbers as Markdown."""
+    machine, versions = document["machine"], document["versions"]
+    lines = [
+        f"{machine['cpus_used']} cores of an {machine['cpu']}, float batches of 224x224, 40 H.264 files of 640x360, "
+        f"medians; the others in torch's `DataLoader` with two workers. framefeed {versions['framefeed']}, TorchCodec "
+        f"{versions.get('torchcodec')}, decord2 {versions.get('decord2')}.",
+        "",
+        "| frames/s | groups of | framefeed | TorchCodec | decord2 | vs fastest | decoded for each |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group, title in _TRAINING_TITLES.items():
+        for place, result in enumerate(each for each in document["results"] if each["case"] == group):
+            cells = [_cell(result, family) for family in _FAMILIES[:3]]
+            cost = next(row.get("decoded_per_delivered") for row in result["readers"] if row["reader"] == "framefeed")
+            ratio = _times(result.get("vs_fastest_peer"))
+            name = title if place == 0 else ""
+            lines.append(f"| {name} | {result['on'][3:]} | {' | '.join(cells)} | {ratio} | {cost:.1f} |")
+    return "\n".join(lines)
+
+
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}x"
 
@@ -59,21 +87,31 @@ def _cell(result: dict[str, Any], family: str) -> str:
     return f"{max(rates):,.0f}" if max(rates) >= 100 else f"{max(rates):.1f}"
 
 
-def put_numbers(readme: str, text: str) -> str:
+def put_numbers(readme: str, text: str, mark: str = NUMBERS) -> str:
     """The README with the text between its marks."""
-    head, _, rest = readme.partition(START)
-    _, mark, tail = rest.partition(END)
-    if not mark:
-        raise ValueError(f"the README lacks the marks {START} and {END}")
-    return f"{head}{START}\n{text}\n{END}{tail}"
+    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    head, _, rest = readme.partition(start)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise ValueError(f"the README lacks the marks {start} and {end}")
+    return f"{head}{start}\n{text}\n{end}{tail}"
+
+
+def section(results: Path) -> tuple[str, str]:
+    """The text for a README of a file of results, and which of its marks it belongs to."""
+    document = json.loads(results.read_text())
+    training = "bench.training" in document["command"]
+    text = training_numbers(document) if training else numbers(document)
+    made_by = "python -m framefeed.bench.training" if training else "make bench"
+    source = f"From [{results.as_posix()}]({results.as_posix()}), made by `{made_by}`."
+    return f"{text}\n\n{source}", TRAINING if training else NUMBERS
 
 
 def main(argv: list[str]) -> int:
     """Command line: results, README."""
     results, readme = (Path(argument) for argument in argv)
-    document = json.loads(results.read_text())
-    text = f"{numbers(document)}\n\nFrom [{results.as_posix()}]({results.as_posix()}), made by `make bench`."
-    readme.write_text(put_numbers(readme.read_text(), text))
+    text, mark = section(results)
+    readme.write_text(put_numbers(readme.read_text(), text, mark))
     return 0
 
 

@@ -373,8 +373,7 @@ class Feed:
             del self._queued[job.group]
             self._running[job.group] = job
             job.started = time.monotonic()
-            frames = sorted(job.frames)
-            job.undelivered = set(frames)
+            frames = self._begin(job)
         video = self._videos[job.video]
         error: Exception | None = None
         chunk: list[Written] = []
@@ -412,38 +411,52 @@ class Feed:
             if self._is_over(job):
                 return
             del self._running[job.group]
-            if error is not None:
-                for frame in sorted(job.undelivered):
-                    self._fail((job.video, frame), _error_of(video, frame, error))
+            for frame in sorted(job.undelivered):
+                self._release(job, frame)
+                self._fail((job.video, frame), _error_of(video, frame, error))
             if job.then is not None:
                 self._enqueue(job.then)
 
-    def _take(self, job: Job, video: OpenVideo, number: int, picture: Any, chunk: list[Written]) -> None:
-        """Takes a decoded picture, if anyone waits for it or it is to be kept."""
-        key = (job.video, number)
-        with self._changed:
-            if self._is_over(job):
-                raise _Stopped
-            if number not in job.undelivered:
-                return  # the job failed, and is being done again for the frames that can be had
-            frame = self._frames[key]
-            keep = self._ahead.claim(key)
-            if not keep and not frame.waiting:
-                job.undelivered.discard(number)
+    def _begin(self, job: Job) -> list[int]:
+        """The frames that are still wanted of a job; those to be kept are claimed until it has delivered them."""
+        for number in sorted(job.frames):
+            key = (job.video, number)
+            if self._ahead.claim(key):
+                job.keep.add(number)
+            elif not self._frames[key].waiting:  # dropped meanwhile
                 del self._frames[key]
-                return
+                continue
+            job.undelivered.add(number)
+        return sorted(job.undelivered)
+
+    def _take(self, job: Job, video: OpenVideo, number: int, picture: Any, chunk: list[Written]) -> None:
+        """Takes a decoded picture. Without the lock: threads would spend more time waiting for it than decoding."""
+        if self._is_over(job):
+            raise _Stopped
+        if number not in job.undelivered:
+            return  # the job failed, and is being done again for the frames that can be had
+        key, keep = (job.video, number), number in job.keep
         workshop = self._workshop
         bases = workshop.allocate(video) if keep else workshop.scratch(video, len(chunk))
-        written = Written(key, frame, bases, keep)
-        chunk.append(written)
         try:
             workshop.write(video, picture, bases, number)
-        except FrameSizeError as error:  # the others may be of the right size
-            chunk.pop()
-            self._release([written])
-            with self._changed:
-                job.undelivered.discard(number)
+        except BaseException as error:
+            if keep:
+                workshop.give_back(bases)
+            if not isinstance(error, FrameSizeError):
+                raise
+            with self._changed:  # the others may be of the right size
+                if self._is_over(job):
+                    raise _Stopped from None
+                self._release(job, number)
                 self._fail(key, error)
+            return
+        frame = self._frames.get(key)
+        if frame is None:  # given up on at this moment
+            if keep:
+                workshop.give_back(bases)
+            raise _Stopped
+        chunk.append(Written(key, frame, bases, keep))
 
     def _complete(self, job: Job, video: OpenVideo, chunk: list[Written], source: _Counted) -> None:
         """Puts frames into the batches that wait for them, and keeps those that are to be kept."""
@@ -468,6 +481,8 @@ class Feed:
                     for written in chunk:
                         job.undelivered.discard(written.key[1])
                         self._keep(written, video)
+                        self._release(job, written.key[1])
+                    self._drop_frames()
                     chunk.clear()
                     return
             for batch, frames in places.items():
@@ -490,8 +505,6 @@ class Feed:
         frame, key = written.frame, written.key
         if written.keep:
             frame.bases = written.bases
-            self._ahead.release(key)
-            self._drop_frames()
         elif self._ahead.holds(key):  # decided only while it was being written
             frame.bases = self._workshop.allocate(video)
             self._workshop.copy(written.bases, frame.bases)
@@ -500,17 +513,17 @@ class Feed:
 
     def _abandon(self, chunk: list[Written]) -> None:
         """Gives memory back of frames that nobody waits for any more."""
-        self._release(chunk)
-        chunk.clear()
-
-    def _release(self, chunk: list[Written]) -> None:
         for written in chunk:
             if written.keep:
                 self._workshop.give_back(written.bases)
-        with self._changed:
-            for written in chunk:
-                if written.keep and not self._closed:
-                    self._ahead.release(written.key)
+        chunk.clear()
+
+    def _release(self, job: Job, number: int) -> None:
+        """Ends a job's claim on a frame."""
+        job.undelivered.discard(number)
+        if number in job.keep:
+            job.keep.discard(number)
+            self._ahead.release((job.video, number))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -550,14 +563,17 @@ class Feed:
                 del self._running[job.group]
                 self._hanging.add(job.video)  # not tried again until it comes back: each try would cost a thread
                 for frame in sorted(job.undelivered):
+                    self._release(job, frame)
                     self._fail((job.video, frame), self._timed_out(job.video, frame))
                 if job.then is not None:
                     self._enqueue(job.then)
                 self._threads.append(self._start_thread())  # the other one may never come back
 
 
-def _error_of(video: OpenVideo, frame: int, error: Exception) -> Exception:
+def _error_of(video: OpenVideo, frame: int, error: Exception | None) -> Exception:
     """What is wrong with one frame of a job that failed."""
+    if error is None:
+        return DecodeError(video.index.path, f"frame {frame} cannot be decoded: the decoder gave no picture", frame)
     if isinstance(error, DecodeError):
         reason = error.reasons.get(frame)
         if reason is not None:

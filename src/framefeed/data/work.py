@@ -74,6 +74,7 @@ class Job:
         started: When a thread began with it.
         abandoned: Whether it took too long, and nobody waits for it any more.
         undelivered: Frames that have not come out yet.
+        keep: Those of them that are to be kept, and are claimed for it.
         then: What to do with the group afterwards.
     """
 
@@ -84,6 +85,7 @@ class Job:
     started: float | None = None
     abandoned: bool = False
     undelivered: set[int] = field(default_factory=set)
+    keep: set[int] = field(default_factory=set)
     then: Job | None = None
 
     @property
