@@ -9,7 +9,7 @@ BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test lint types bench bench-training clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ types: $(VENV)/.installed-dev ## mypy, strict
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
 	@$(BENCH_VENV)/bin/python -m framefeed.bench --output .bench/results.json $(BENCH)
+
+bench-training: $(BENCH_VENV)/.installed ## compare loaders over many files with torch's DataLoader over other libraries
+	@$(BENCH_VENV)/bin/python -m framefeed.bench.training --output .bench/training.json $(BENCH)
 
 clean: ## remove everything that these targets made
 	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,8 +1,8 @@
 """What every family of clips uses: the kind itself, the truth, and moving packets between files."""
 
+import os
 import shutil
 import tempfile
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

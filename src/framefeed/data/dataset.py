@@ -141,6 +141,8 @@ class VideoDataset(Dataset[dict[str, Any]]):
         self.sequence_length = length
         self.get_label = get_label
         self.seed = operator.index(seed)
+        if not 0 <= self.seed < 1 << 64:
+            raise ValueError(f"seed is in 0..2**64-1, got {seed}")
         self.report: list[BadFile] = []
         files = self._collect(filenames, catalog, on_error)
         sequences = Sequences(files.num_frames, length, stride, rate, files.find)
@@ -305,7 +307,10 @@ def _rate(fps: float | Fraction | None) -> Fraction | None:
     if not (fps > 0 and math.isfinite(fps)):
         raise ValueError(f"fps must be positive, got {fps}")
     # 29.97002997 stands for 30000/1001.
-    return Fraction(fps).limit_denominator(100_000)
+    rate = Fraction(fps).limit_denominator(100_000)
+    if rate <= 0:
+        raise ValueError(f"fps is at least 0.00001, got {fps}")
+    return rate
 
 
 def _names(filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:

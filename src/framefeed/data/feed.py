@@ -495,6 +495,7 @@ class Feed:
                     self._done(batch, 1)
                     if claimed:
                         self._ahead.release(key)
+                self._drop_frames()
         self._abandon(chunk)
 
     def _is_over(self, job: Job) -> bool:

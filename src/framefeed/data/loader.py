@@ -99,7 +99,7 @@ class VideoLoader:
         drop_last: Whether the last, short batch is left out. With several ranks all then have equally many batches.
         buffer_length: How many batches are prepared ahead.
         order: ``"sequential"``, ``"shuffle"``, ``"chunked:16"``, ``"buffered:1024"`` or an ``Order``, instead of
-            ``shuffle``. Buffered costs no more decoding than sequential.
+            ``shuffle``. Buffered costs no more decoding than sequential, with memory for its buffer and a group.
         seed: Of the order and of random crops and flips; None takes the dataset's.
         memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
             machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and

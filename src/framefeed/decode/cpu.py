@@ -35,6 +35,8 @@ def _decoder_name(codec: str) -> str:
 class CpuSession:
     """A codec context. Packets are stamped with their own number, which comes back on the picture."""
 
+    lasting = True
+
     def __init__(self, stream: StreamInfo, num_threads: int, *, strict: bool) -> None:
         try:
             context = av.CodecContext.create(_decoder_name(stream.codec), "r")

@@ -55,6 +55,7 @@ class FakeFactory:
 class _FakeSession:
     delayed = False
     strict = True
+    lasting = True
 
     def __init__(self, stream: FakeFactory) -> None:
         self._stream = stream

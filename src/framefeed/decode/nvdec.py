@@ -214,6 +214,7 @@ class NvdecSession:
 
     delayed = True
     strict = False
+    lasting = False
 
     def __init__(self, factory: NvdecFactory) -> None:
         self._factory = factory

@@ -34,7 +34,7 @@ class Failures(Exception):
     Attributes:
         reasons: Packet number -> what is wrong.
         lost: Those that just did not come out.
-        first_damaged: The first packet that is damaged and that others refer to.
+        first_damaged: The first packet that is damaged, whether others refer to it or not.
     """
 
     def __init__(self, reasons: dict[int, str], lost: set[int], first_damaged: int) -> None:
@@ -45,13 +45,21 @@ class Failures(Exception):
 
 
 class _Collector:
-    """Matches pictures with rows and keeps book of what went wrong."""
+    """Matches pictures with rows and keeps book of what went wrong.
 
-    def __init__(self, job: DecodeJob, running: Running, sink: Sink) -> None:
+    A decoder that tells damage only when a picture comes out may let out pictures that are built on it before. So its
+    pictures are held back until everything before them in decode order has come out, and is whole.
+    """
+
+    def __init__(self, index: VideoIndex, job: DecodeJob, running: Running, sink: Sink) -> None:
+        self._flags = index.packets.flags
         self._rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
         self._sink = sink
         self._pending = running.pending
         self._spare: dict[int, Any] | None = None
+        self._holds = running.session.lasting and not running.session.strict
+        self._held: dict[int, Any] = {}
+        self._first_damaged = sys.maxsize
         self.corrupt: set[int] = set()
         self.delivered: set[int] = set()
 
@@ -61,14 +69,39 @@ class _Collector:
             self._pending.discard(number)
             if isinstance(picture, CorruptPicture):
                 self.corrupt.add(number)
+                if not int(self._flags[number]) & _NONREF:
+                    self._first_damaged = min(self._first_damaged, number)
             elif number in self._rows:
-                if number not in self.delivered:
-                    self.delivered.add(number)
-                    self._sink(self._rows[number], picture)
+                if self._holds:
+                    self._held[number] = picture
+                elif number < self._first_damaged and number not in self.corrupt:
+                    self._deliver(number, picture)
             elif self._spare is not None:
                 self._spare[number] = picture
                 while len(self._spare) > MAX_SPARE:
                     del self._spare[next(iter(self._spare))]
+
+        if self._held:
+            self._let_go(min(self._pending, default=sys.maxsize))
+
+    def refuse_from(self, packet: int) -> None:
+        """The decoder refused a packet that others refer to: no picture from there on is believed."""
+        self._first_damaged = min(self._first_damaged, packet)
+
+    def end(self) -> None:
+        """Nothing more will come out: hands on what was held back and is whole."""
+        self._let_go(sys.maxsize)
+
+    def _let_go(self, first_pending: int) -> None:
+        for number in [number for number in self._held if number < first_pending]:
+            picture = self._held.pop(number)
+            if number < self._first_damaged and number not in self.corrupt:
+                self._deliver(number, picture)
+
+    def _deliver(self, number: int, picture: Any) -> None:
+        if number not in self.delivered:
+            self.delivered.add(number)
+            self._sink(self._rows[number], picture)
 
     def take_spare(self, running: Running) -> None:
         """Hands on wanted pictures that came out earlier."""
@@ -112,7 +145,7 @@ def run_job(
         Failures: Some wanted pictures could not be decoded exactly. The session must not be used again.
     """
     table = index.packets
-    collector = _Collector(job, running, sink)
+    collector = _Collector(index, job, running, sink)
     if job.resume < 0:
         running.restart(job.start)
     if read_on:
@@ -124,10 +157,13 @@ def run_job(
         error = _feed(index, source, tail, running, collector, until_done=True)
     # A decoder that is not strict has to be emptied to know whether what the pictures are built on is sound.
     unsure = bool(running.pending) and not running.session.strict and not read_on
+    if error is not None:
+        collector.refuse_from(error[0])
     if error is not None or not collector.done or collector.corrupt or unsure:
         running.ended = True
         with contextlib.suppress(PacketError):  # what has not come out is reported as missing
             collector.take(running.session.drain())
+        collector.end()
     _raise_failures(index, job, collector, error)
     return bool(running.spare) if running.ended else True
 
@@ -191,7 +227,7 @@ def _raise_failures(index: VideoIndex, job: DecodeJob, collector: _Collector, er
     reasons |= {n: f"packet {first} is damaged ({damaged[first]})" for n in job.wanted.tolist() if n >= first}
     reasons |= dict.fromkeys(collector.corrupt & set(job.wanted.tolist()), "its own data is damaged")
     if reasons:
-        raise Failures(reasons, collector.missing, first)
+        raise Failures(reasons, collector.missing, min({first, *collector.corrupt}))
 
 
 def decode_error(index: VideoIndex, reasons: dict[int, str]) -> DecodeError:

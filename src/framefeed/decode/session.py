@@ -37,6 +37,10 @@ class Session(Protocol):
     def strict(self) -> bool:
         """Whether damage is told when a packet is fed, and not only when its picture comes out."""
 
+    @property
+    def lasting(self) -> bool:
+        """Whether a picture stays as it is when the next packet is fed."""
+
     def assign(self, index: VideoIndex) -> None:
         """Makes a session that is new or has been reset ready for a video, whose stream has the same key."""
 

@@ -1,0 +1,173 @@
+"""Memory: what the loader keeps never exceeds its budget, and the process needs little more than that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framefeed import ProcessDesc, VideoDataset, VideoLoader
+from framefeed.data import parse_bytes
+
+from .clips_help import clip, clips_of, eventually, loader_threads, settled_stats, within
+
+# Frames of three sizes, of which equally large parts are cut out: what is kept are whole frames.
+NAMES = ("bframes.mp4", "wide.mp4", "rotated.mp4", "one_group.mp4", "vp9.webm")
+PARTS = {"part": ProcessDesc(type="byte", width=32, height=32, random_crop=True, random_flip=True)}
+SMALL, LARGE = 3 * 64 * 48, 3 * 96 * 56
+
+
+@pytest.fixture(scope="module")
+def dataset(clip_folder: Path) -> VideoDataset:
+    return VideoDataset(clips_of(NAMES, clip_folder), processing=PARTS)
+
+
+BUDGETS = [0, SMALL - 1, SMALL, LARGE, SMALL + LARGE, 2 * LARGE, 5 * SMALL + 1, 20 * LARGE, 50 * SMALL, 999 * LARGE]
+
+
+ORDERS = ["shuffle", "chunked:4", "buffered:32"]
+
+
+@pytest.mark.parametrize(("budget", "order"), [(size, ORDERS[place % 3]) for place, size in enumerate(BUDGETS)])
+def test_frames_of_different_sizes_stay_within_the_budget(budget: int, order: str, dataset: VideoDataset) -> None:
+    loader = VideoLoader(dataset, 8, order=order, memory_budget=budget, num_threads=2, drop_last=False)
+    for _ in range(2):
+        assert within(30, lambda: sum(len(batch["part"]) for batch in loader)) == len(dataset)
+    stats = settled_stats(loader)
+    assert stats.memory_held <= stats.memory_peak <= budget
+    if budget < SMALL:
+        assert stats.memory_peak == 0
+    if 5 * SMALL < budget < 100 * LARGE:  # and it is made use of
+        assert stats.memory_peak > budget / 2
+
+
+@pytest.mark.parametrize("budget", [2 * SMALL, 20 * LARGE])
+def test_two_iterators_share_the_budget(budget: int, dataset: VideoDataset) -> None:
+    for seed in range(3):
+        loader = VideoLoader(dataset, 4, shuffle=True, memory_budget=budget, num_threads=4, seed=seed)
+        both = [iter(loader), iter(loader)]
+
+        def take_turns(both: Any = both) -> None:
+            for _ in range(25):
+                for batches in both:
+                    next(batches)
+
+        within(30, take_turns)
+        for batches in both:
+            batches.close()
+        assert settled_stats(loader).memory_peak <= budget
+
+
+@pytest.mark.parametrize("budget", [2 * SMALL, 20 * LARGE])
+def test_iterators_that_are_left_early_give_memory_back(budget: int, dataset: VideoDataset) -> None:
+    loader = VideoLoader(dataset, 4, shuffle=True, memory_budget=budget, num_threads=4)
+    for count in range(12):
+        batches = iter(loader)
+        within(30, lambda batches=batches, count=count: [next(batches) for _ in range(count % 4)])  # type: ignore[misc]
+        if count % 2:
+            batches.close()
+    del batches
+    iter(loader).close()
+    assert settled_stats(loader).memory_peak <= budget
+    # All of it can be had again.
+    assert within(30, lambda: len(list(loader))) == len(loader)
+    assert loader._budget.taken == 0
+
+
+def test_several_bases_of_a_frame_count_together(clip_folder: Path) -> None:
+    processing = {
+        "rgb": ProcessDesc(type="byte"),
+        "ycbcr": ProcessDesc(type="byte", color_space="YCbCr"),
+        "small": ProcessDesc(type="byte", scale_width=32, scale_height=24),
+        "the same": ProcessDesc(type="half", scale_width=32, scale_height=24),
+    }
+    each = SMALL + SMALL + SMALL // 4
+    dataset = VideoDataset(clip("one_group.mp4", clip_folder), processing=processing)
+    for count in (0, 1, 10):
+        loader = VideoLoader(dataset, 4, shuffle=True, memory_budget=(count + 1) * each - 1, num_threads=1)
+        assert within(30, lambda loader=loader: len(list(loader))) == 17  # type: ignore[misc]
+        peak = settled_stats(loader).memory_peak
+        assert peak % each == 0 and min(count, 1) * each <= peak <= count * each
+
+
+def test_amounts() -> None:
+    assert parse_bytes("512MB") == 512_000_000
+    assert parse_bytes("8GiB") == 8 << 30
+    assert parse_bytes(" 1.5 kb ") == 1500
+    assert parse_bytes("7") == parse_bytes(7) == 7
+    for wrong in ("", "GB", "1 XB", "-1", "1e9", "nan"):
+        with pytest.raises(ValueError, match="memory"):
+            parse_bytes(wrong)
+
+
+def test_default_budget_is_shared_by_the_ranks_of_a_machine(
+    dataset: VideoDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    alone = VideoLoader(dataset).memory_budget
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert alone // 4 - 1 <= VideoLoader(dataset).memory_budget <= alone // 4
+
+
+# --- the whole process ---
+
+MEGABYTE = 1_000_000
+# Beside the budget: decoders, batches that are being filled in, and what the allocator cannot give back.
+CONSTANT = 96 * MEGABYTE
+
+SCRIPT = """
+import json, sys
+from framefeed import ProcessDesc, VideoDataset, VideoLoader
+
+path, files, budget, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+large = ProcessDesc(type="byte", scale_width=640, scale_height=480, width=64, height=64, random_crop=True)
+dataset = VideoDataset([path] * files, processing={"large": large})
+loader = VideoLoader(dataset, 8, shuffle=True, memory_budget=budget, num_threads=2)
+for number, batch in enumerate(loader, start=1):
+    if number == batches:
+        break
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+stats = loader.stats()
+print(json.dumps({"rss": int(peak.split()[1]) * 1024, "pool": stats.memory_peak, "frames": stats.frames_delivered}))
+"""
+
+
+def _run(path: str, files: int, budget: int, batches: int) -> dict[str, int]:
+    arguments = [sys.executable, "-c", SCRIPT, path, *(str(number) for number in (files, budget, batches))]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def without(clip_folder: Path) -> Iterator[int]:
+    """Peak memory of a process that keeps no frame."""
+    yield _run(clip("hundred.mp4", clip_folder), 4, 0, 10)["rss"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(("megabytes", "files", "batches"), [(64, 4, 40), (256, 8, 80), (1000, 14, 50)])
+def test_the_process_stays_within_the_budget(
+    megabytes: int, files: int, batches: int, without: int, clip_folder: Path
+) -> None:
+    budget = megabytes * MEGABYTE
+    assert files * 100 * 640 * 480 * 3 > 1.2 * budget  # all frames together would not fit
+    found = _run(clip("hundred.mp4", clip_folder), files, budget, batches)
+    assert found["frames"] == 8 * batches
+    assert 0.8 * budget < found["pool"] <= budget
+    assert found["rss"] - without <= budget + CONSTANT
+
+
+def test_memory_stays_flat_over_many_epochs(dataset: VideoDataset) -> None:
+    """Whatever is kept for an epoch goes with it."""
+    loader = VideoLoader(dataset, 16, shuffle=True, memory_budget=30 * LARGE, num_threads=2)
+    for _ in range(6):
+        assert within(30, lambda: len(list(loader))) == len(loader)
+        assert loader._budget.taken == 0
+    assert eventually(5, lambda: loader_threads() == 0)
+    assert loader.stats().memory_held <= 30 * LARGE
