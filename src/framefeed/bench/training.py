@@ -186,7 +186,8 @@ def _material(folder: Path, sets: list[ClipSet], console: Console) -> list[Mater
 def _tasks(name: str, task: Task) -> list[tuple[str, Task]]:
     """What framefeed does in a case, under which names; others do the first of these."""
     if name == "clips":
-        return [(OURS, replace(task, length=16, stride=4, batch_size=8))]
+        clips = replace(task, length=16, stride=4, batch_size=8)
+        return [(OURS, clips), (f"{OURS}, 25%", replace(clips, pool=0.25))]
     if name == "budgets":
         return [(f"{OURS}, {share:.0%}", replace(task, pool=share, whole=True)) for share in BUDGETS]
     if name == "buffered":

@@ -26,7 +26,7 @@ def resampled(index: VideoIndex, length: int, fps: Fraction) -> tuple[NDArray[np
     packets = index.packets
     durations = packets.frame_duration
     # Containers round times to their unit: a frame that comes less than a unit late is the one that is meant.
-    late = 1 if min(float(np.median(durations)), period) >= 3 else 0
+    late = 1 if min(float(np.median(durations)), float(period)) >= 3 else 0
     offsets = np.array([0] + [int(k * period) + late for k in range(1, length)], np.int64)
     end = int(packets.frame_pts[-1] + durations[-1])
     return offsets, int(np.searchsorted(packets.frame_pts, end - offsets[-1]))

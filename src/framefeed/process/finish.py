@@ -156,7 +156,9 @@ def _divide(pixels: NDArray[np.uint8], divisor: np.float32 | int, out: NDArray[A
         turned = _SCRATCH.array(_SCRATCH.indices, np.dtype(np.uint8), pixels.shape)
         np.copyto(turned, pixels)
         pixels = turned
-    np.divide(pixels, divisor, out=out, dtype=np.float32)
+    # In two steps, which takes two thirds of the time of one: the second finds its numbers in the cache.
+    np.copyto(out, pixels)
+    np.divide(out, divisor, out=out)
 
 
 def _look_up(table: NDArray[Any], pixels: NDArray[np.uint8], out: NDArray[Any]) -> None:
