@@ -103,7 +103,7 @@ class VideoLoader:
         seed: Of the order and of random crops and flips; None takes the dataset's.
         memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
             machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and
-            the decoders.
+            the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
         num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
         pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
         timeout: Seconds that decoding for a sample may take, 0 for no limit. What takes longer is an error.
