@@ -131,6 +131,11 @@ def test_pyav_is_known_in_few_places() -> None:
     assert [file for file in sorted(knows) if not file.startswith(KNOWS_PYAV)] == []
 
 
+@pytest.mark.parametrize(("library", "place"), [("PyNvVideoCodec", "decode/nvdec.py"), ("triton", "process/cuda.py")])
+def test_gpu_libraries_are_known_in_one_place(library: str, place: str) -> None:
+    assert {found.file for found in IMPORTS if found.module.split(".")[0] == library} == {place}
+
+
 def test_lower_layers_load_without_torch() -> None:
     heavy = {found.file for found in IMPORTS if found.module.split(".")[0] == "torch" and found.at_top}
     assert [file for file in sorted(heavy) if file.startswith(LIGHT)] == []

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from framefeed.native import NativeFrame
 from framefeed.process.base import YCbCrWriter
-from framefeed.process.cuda import Conversion, SurfaceFormat, TableSender, convert, finish, placement
+from framefeed.process.cuda import Conversion, SurfaceFormat, convert, finish, placement
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter
+from framefeed.process.tables import TableSender
 from framefeed.process.transforms import Geometry
 from framefeed.types import Orientation, StreamInfo
 

@@ -9,7 +9,6 @@ import operator
 import os
 import re
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from framefeed.data.dataset import LABELS, VideoDataset
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.data.feed import Feed
 from framefeed.data.orders import Order, resolve
+from framefeed.data.progress import ProgressLine
 from framefeed.data.state import VERSION, check_state, read_state, write_state
 from framefeed.data.stats import LoaderStats
 from framefeed.data.work import FinishedBatch
@@ -37,8 +37,6 @@ __all__ = ["SkippedSample", "VideoLoader", "parse_bytes"]
 
 # Of the machine's memory, for all processes of a job on it together.
 DEFAULT_MEMORY_SHARE = 4
-
-SECONDS_BETWEEN_REFRESHES = 0.2
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -363,7 +361,10 @@ class LoaderIterator:
         )
         self._close = weakref.finalize(self, self._feed.close)
         self._close.atexit = False  # the feeds see to that themselves, all together
-        self._bar = _Bar(loader, progress) if loader._progress else None
+        self._bar: ProgressLine | None = None
+        if loader._progress:
+            total = loader._num_batches()
+            self._bar = ProgressLine(progress.epoch, None if math.isinf(total) else int(total), progress.position)
 
     @property
     def epoch(self) -> int:
@@ -437,7 +438,7 @@ class LoaderIterator:
         stats.samples_delivered += len(good)
         stats.frames_delivered += len(good) * len(dataset.shown)
         if self._bar is not None:
-            self._bar.advance(len(good) * len(dataset.shown))
+            self._bar.advance(len(good) * len(dataset.shown), loader.stats())
         return batch
 
 
@@ -446,46 +447,6 @@ def _labels(dataset: VideoDataset, assembly: Assembly, rows: Sequence[int]) -> l
         return [dataset.label(assembly.samples[row], assembly.changes(row)) for row in rows]
     except StopIteration as error:  # would end the epoch as if it were complete
         raise RuntimeError("get_label raised StopIteration") from error
-
-
-class _Bar:
-    """A line with progress."""
-
-    def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._loader = loader
-        self._frames = 0
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        # Without a thread of its own: that would live on when the iterator is dropped.
-        self._bar = Progress(*columns, TextColumn("{task.fields[what]}"), transient=True, auto_refresh=False)
-        total = loader._num_batches()
-        self._task = self._bar.add_task(
-            f"epoch {progress.epoch}",
-            total=None if math.isinf(total) else total,
-            completed=progress.position,
-            what="",
-        )
-        self._shown = 0.0
-        self._bar.start()
-
-    def advance(self, frames: int) -> None:
-        """Counts a batch."""
-        self._frames += frames
-        elapsed = self._bar.tasks[0].elapsed or 0.0
-        rate = self._frames / elapsed if elapsed else 0.0
-        stats = self._loader.stats()
-        what = (
-            f"{rate:,.0f} frames/s, {stats.decoded_per_delivered:.1f} decoded each, waited {stats.wait_seconds:.1f} s"
-        )
-        self._bar.update(self._task, advance=1, what=what)
-        if time.monotonic() - self._shown > SECONDS_BETWEEN_REFRESHES:
-            self._shown = time.monotonic()
-            self._bar.refresh()
-
-    def close(self) -> None:
-        """Takes the line away."""
-        self._bar.stop()
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -16,10 +16,11 @@ from framefeed.decode.default import cpu_engine, cuda_engine
 from framefeed.decode.engine import Engine
 from framefeed.decode.nvdec import Surface, SurfaceLayout, new_stream, pixel_format
 from framefeed.errors import FrameSizeError
-from framefeed.process.cuda import Conversion, TableSender, finish, placement
+from framefeed.process.cuda import Conversion, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import CHUNK, SurfaceQueue, queue_of, surface_format
+from framefeed.process.tables import TableSender
 
 __all__ = ["CudaWorkshop"]
 

@@ -84,8 +84,8 @@ def capabilities(device: int, codec: str, chroma: str, bits: int) -> dict[str, i
         found: dict[str, int] = library.GetDecoderCaps(
             gpuid=device, codec=getattr(library.cudaVideoCodec, name), chromaformat=chroma_format, bitdepth=bits
         )
-    except Exception:  # PyNvVideoCodec has its own exceptions, and says little in them
-        return {}
+    except Exception as error:  # PyNvVideoCodec has its own; what cannot be decoded is an answer, not an error
+        raise MissingBackend("PyNvVideoCodec", f"the driver does not say what it can decode: {error}") from error
     return found
 
 

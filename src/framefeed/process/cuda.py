@@ -10,21 +10,18 @@ for every size.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 
 from framefeed.errors import MissingBackend
 from framefeed.process.desc import BaseKind, BoundDesc, Crop, Draw, Size
 from framefeed.process.finish import DTYPES, value_tables
+from framefeed.process.tables import on_stream
 from framefeed.types import Orientation, StreamInfo
 
 try:
@@ -33,7 +30,7 @@ try:
 except ImportError as error:
     raise MissingBackend("Triton", "frames on a GPU are converted with it; install it: pip install triton") from error
 
-__all__ = ["Conversion", "SurfaceFormat", "TableSender", "convert", "finish", "placement"]
+__all__ = ["Conversion", "SurfaceFormat", "convert", "finish", "placement"]
 
 Layout = Literal["CHW", "HWC"]
 
@@ -586,7 +583,7 @@ def convert(
         return
     launch: _Launch = _KEPT.get((conversion, sources.device), lambda: _prepare(conversion, sources.device))
     samples = pitch // 2 if conversion.surface.wide else pitch
-    with _on(stream, sources.device):
+    with on_stream(stream, sources.device):
         launch.kernel[(*launch.grid, count)](launch.table, sources, targets, samples, *launch.constants)
 
 
@@ -639,9 +636,9 @@ def finish(
     if count == 0:
         return
     device, strides = batch.device, batch.stride()
-    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))
+    values = _KEPT.get((bound.desc, device), lambda: _valueson_stream(bound, device))
     table = _KEPT.get((bound, strides, device), lambda: _finish_table(bound, strides).to(device))
-    with _on(stream, device):
+    with on_stream(stream, device):
         _finish_kernel[(*_grid(bound.output_size, FINISH_TILE), count)](
             table, values, bases, batch, rows, places, placements, *FINISH_TILE
         )
@@ -654,7 +651,7 @@ def _finish_table(bound: BoundDesc, strides: tuple[int, ...]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64)
 
 
-def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:
+def _valueson_stream(bound: BoundDesc, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(value_tables(bound.desc)).view(DTYPES[bound.desc.type][0]).to(device)
 
 
@@ -677,68 +674,3 @@ def _check_tables(tables: dict[str, tuple[torch.Tensor, tuple[int, ...]]]) -> No
                 f"{name} must be a contiguous int64 tensor of the shape {shape}, "
                 f"got {table.dtype} and {tuple(table.shape)}"
             )
-
-
-def _on(stream: torch.cuda.Stream | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Where launches go: Triton takes the current stream of the current device."""
-    if device.type != "cuda":
-        return contextlib.nullcontext()
-    return torch.cuda.stream(stream) if stream is not None else torch.cuda.device(device)
-
-
-# --- sending tables -------------------------------------------------------------------------------------------------
-
-
-class TableSender:
-    """Sends small tables of whole numbers to a device without waiting. May be used by several threads at once.
-
-    Tables lie in pinned memory on their way. There is a ring of such blocks, and one is written to again only after
-    what was last sent from it has arrived.
-
-    Args:
-        device: Where to send.
-        blocks: How many sendings may be on their way; one more waits for the oldest.
-    """
-
-    def __init__(self, device: torch.device | str, blocks: int = 32) -> None:
-        self._device = torch.device(device)
-        self._lock = threading.Lock()
-        self._blocks: list[_Block | None] = [None] * blocks
-        self._next = 0
-
-    def send(self, *tables: ArrayLike, stream: torch.cuda.Stream | None = None) -> tuple[torch.Tensor, ...]:
-        """The tables as int64 tensors on the device, sent together.
-
-        Args:
-            tables: Whole numbers, or rows of them; arrays of int64 are the fastest.
-            stream: The stream that they are sent on, and the only one that may use them; None for the current one.
-        """
-        arrays = [np.asarray(table, np.int64) for table in tables]
-        flat = np.concatenate([array.reshape(-1) for array in arrays])
-        with _on(stream, self._device):
-            sent = self._send(flat) if self._device.type == "cuda" else torch.from_numpy(flat)
-        parts = torch.split(sent, [array.size for array in arrays])
-        return tuple(part.view(array.shape) for part, array in zip(parts, arrays, strict=True))
-
-    def _send(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        target = torch.empty(len(numbers), dtype=torch.int64, device=self._device)
-        with self._lock:
-            block = self._blocks[self._next]
-            if block is not None:
-                block.sent.synchronize()
-            if block is None or len(block.numbers) < len(numbers):
-                block = self._blocks[self._next] = _Block(len(numbers))
-            self._next = (self._next + 1) % len(self._blocks)
-            block.numbers[: len(numbers)] = numbers
-            target.copy_(block.memory[: len(numbers)], non_blocking=True)
-            block.sent.record()
-        return target
-
-
-class _Block:
-    """Pinned memory for that many numbers or a few more, and when it was last sent."""
-
-    def __init__(self, size: int) -> None:
-        self.memory = torch.empty(1 << math.ceil(math.log2(max(size, 256))), dtype=torch.int64, pin_memory=True)
-        self.numbers = self.memory.numpy()
-        self.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]

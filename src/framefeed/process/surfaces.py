@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed.errors import MissingBackend
-from framefeed.process.cuda import Conversion, SurfaceFormat, TableSender, convert
+from framefeed.process.cuda import Conversion, SurfaceFormat, convert
+from framefeed.process.tables import TableSender
 
 __all__ = ["CHUNK", "SurfaceQueue", "download", "queue_of", "surface_format"]
 
