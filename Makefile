@@ -9,7 +9,7 @@ BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench bench-training clean
+.PHONY: help demo test lint types bench bench-training bench-gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environme
 
 bench-training: $(BENCH_VENV)/.installed ## compare loaders over many files with torch's DataLoader over other libraries
 	@$(BENCH_VENV)/bin/python -m framefeed.bench.training --output .bench/training.json $(BENCH)
+
+# With $(PYTHON) as it is, not in an environment of its own: torch with CUDA, PyNvVideoCodec and PyAV belong to the machine.
+bench-gpu: ## compare decoding on a GPU with bare decoders and PyNvVideoCodec's own readers
+	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m framefeed.bench.gpu --output .bench/gpu.json $(BENCH)
 
 clean: ## remove everything that these targets made
 	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

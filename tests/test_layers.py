@@ -18,6 +18,8 @@ LAYERS = (
     "errors",
     "ffmpeg_log",
     "types",
+    "driver",
+    "marks",
     "media",
     "index",
     "plan",
@@ -33,6 +35,7 @@ LAYERS = (
     "public",
     "samples",
     "verify",
+    "doctor",
     "bench",
     "cli",
     "__main__",
@@ -46,6 +49,7 @@ KNOWS_PYAV = (
     "process/swscale.py",
     "samples.py",
     "verify.py",
+    "doctor.py",
     "bench/",
 )
 LIGHT = ("index/", "plan/", "source/", "decode/")

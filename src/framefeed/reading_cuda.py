@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 
 from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec import Surface, pixel_format
+from framefeed.decode.session import Taker
+from framefeed.driver import Event, on_device
 from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
+from framefeed.marks import PROCESS
 from framefeed.media import Media, check_unchanged
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.process.cuda import Conversion, Layout
 from framefeed.process.desc import BaseKind
-from framefeed.process.surfaces import SurfaceQueue, download, queue_of, surface_format
+from framefeed.process.surfaces import download, lane_of, surface_format
 from framefeed.process.transforms import Geometry
 from framefeed.source import open_source
 
@@ -58,31 +61,21 @@ class CudaReader:
 
     def read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
         """Frames by number, in any order, repeated or not, as one tensor that is ready on the current stream."""
+        with on_device(self._device.index or 0):
+            return self._read(wanted)
+
+    def _read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
         if not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
-        out = torch.empty((len(wanted), *self._shape(self._size)), dtype=torch.uint8, device=self._device)
-        request = _Request(self._device)
-        single: list[torch.Tensor] = []
-        begin, step = out.data_ptr(), out[:1].nbytes
-
-        def sink(row: int, surface: Surface) -> None:
-            conversion = self._conversion(surface)
-            address = begin + row * step
-            if conversion.output_size != self._size:
-                if len(wanted) > 1:
-                    raise self._other_size(int(wanted[row]), conversion.output_size)
-                target = torch.empty(self._shape(conversion.output_size), dtype=torch.uint8, device=self._device)
-                single.append(target)
-                address = target.data_ptr()
-            request.join(surface.stream).add(surface, ((conversion, address),))
-
+        out = torch.empty((len(wanted), *self.shape(self._size)), dtype=torch.uint8, device=self._device)
+        request = _Request(self, wanted, out)
         try:
-            plan = self._decode(wanted, sink, request.end_job)
+            plan = self._decode(wanted, request)
         finally:
             request.finish()
         for source, target in plan.copies:
             out[target] = out[source]
-        return single[0][None] if single else out
+        return request.single[None] if request.single is not None else out
 
     def iterate(self) -> Iterator[torch.Tensor]:
         """All frames in order, one at a time."""
@@ -117,25 +110,26 @@ class CudaReader:
         if not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
         pix_fmt = self._index.stream.pix_fmt or ""
-        return self._decode(wanted, lambda row, surface: sink(row, native_frame(surface, pix_fmt)))
+        with on_device(self._device.index or 0):
+            return self._decode(wanted, _Downloads(sink, pix_fmt))
 
-    def _decode(self, wanted: NDArray[np.int64], sink: Any, after_job: Callable[[], None] | None = None) -> Plan:
-        torch.cuda.set_device(self._device)
-        plan = self._engine.decode(
-            self._index,
-            self._source,
-            wanted,
-            sink,
-            num_threads=self._engine.max_threads,
-            after_job=after_job,
-        )
+    def _decode(self, wanted: NDArray[np.int64], taker: Taker) -> Plan:
+        engine = self._engine
+        plan = engine.decode_runs(self._index, self._source, wanted, taker, num_threads=engine.max_threads)
         self.last_plan = plan
         return plan
 
-    def _shape(self, size: tuple[int, int]) -> tuple[int, int, int]:
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the frames."""
+        return self._size
+
+    def shape(self, size: tuple[int, int]) -> tuple[int, int, int]:
+        """Shape of a frame of that size."""
         return (3, *size) if self._layout == "CHW" else (*size, 3)
 
-    def _conversion(self, surface: Surface) -> Conversion:
+    def conversion(self, surface: Surface) -> Conversion:
+        """What makes frames of a decoder's surfaces."""
         key = surface.layout
         found = self._conversions.get(key)
         if found is None:
@@ -146,7 +140,8 @@ class CudaReader:
             self._conversions[key] = found
         return found
 
-    def _other_size(self, frame: int, found: tuple[int, int]) -> FrameSizeError:
+    def other_size(self, frame: int, found: tuple[int, int]) -> FrameSizeError:
+        """The error for a frame that does not fit to the others."""
         height, width = self._size
         return FrameSizeError(
             self._index.path,
@@ -156,43 +151,75 @@ class CudaReader:
 
 
 class _Request:
-    """The streams that work on a request: they begin after its memory is there, and the caller's goes on after them."""
+    """Puts pictures into their rows: decoders' streams begin after that memory is there, the caller's waits for them.
 
-    def __init__(self, device: torch.device) -> None:
-        self._caller = torch.cuda.current_stream(device)
-        self._allocated = _event(self._caller)
-        self._done: list[torch.cuda.Event] = []
+    Attributes:
+        single: The one frame that was asked for, where it has another size than the video's header says.
+    """
+
+    def __init__(self, reader: CudaReader, wanted: NDArray[np.int64], out: torch.Tensor) -> None:
+        self._reader = reader
+        self._wanted = wanted
+        self._begin, self._step = out.data_ptr(), out[:1].nbytes
+        self._caller = torch.cuda.current_stream(out.device)
+        self._allocated = Event(self._caller.cuda_stream)
+        self._done: list[Event] = []
         self._thread = threading.local()
-        self._lock = threading.Lock()
+        self.single: torch.Tensor | None = None
 
-    def join(self, stream: torch.cuda.Stream) -> SurfaceQueue:
-        """Takes the stream in that this thread's decoder works on; returns its queue."""
+    def take(self, rows: list[int], surfaces: list[Surface]) -> None:
+        """Launches their conversion."""
+        stream = surfaces[0].stream
         if getattr(self._thread, "stream", None) is not stream:
             self._thread.stream = stream
-            self._thread.queue = queue_of(stream)
-            stream.wait_event(self._allocated)
-        queue: SurfaceQueue = self._thread.queue
-        return queue
+            self._allocated.wait(stream.cuda_stream)
+        conversion = self._reader.conversion(surfaces[0])
+        targets = [self._begin + row * self._step for row in rows]
+        if conversion.output_size != self._reader.size:
+            if len(self._wanted) > 1:
+                raise self._reader.other_size(int(self._wanted[rows[0]]), conversion.output_size)
+            shape = self._reader.shape(conversion.output_size)
+            with torch.cuda.stream(self._caller):
+                self.single = torch.empty(shape, dtype=torch.uint8, device=stream.device)
+            stream.wait_stream(self._caller)
+            targets = [self.single.data_ptr()]
+        with PROCESS:
+            lane_of(stream).convert(conversion, surfaces, targets)
 
-    def end_job(self) -> None:
-        """Launches what this thread's decoder has left."""
+    def confirm(self) -> None:
+        """Notes where the decoder's stream stands."""
         stream = getattr(self._thread, "stream", None)
         if stream is not None:
-            self._thread.queue.flush()
             self._thread.stream = None
-            with self._lock:
-                self._done.append(_event(stream))
+            self._done.append(Event(stream.cuda_stream))
+
+    def reject(self) -> None:
+        """What was written will be written again, or the request fails."""
+        self.confirm()
 
     def finish(self) -> None:
         """Makes the caller's stream wait for all of it."""
         for event in self._done:
-            self._caller.wait_event(event)
+            event.wait(self._caller.cuda_stream)
 
 
-def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(stream)
-    return event
+class _Downloads:
+    """Copies unconverted pictures to the CPU's memory."""
+
+    def __init__(self, sink: Any, pix_fmt: str) -> None:
+        self._sink = sink
+        self._pix_fmt = pix_fmt
+
+    def take(self, rows: list[int], surfaces: list[Surface]) -> None:
+        """Copies them."""
+        for row, surface in zip(rows, surfaces, strict=True):
+            self._sink(row, native_frame(surface, self._pix_fmt))
+
+    def confirm(self) -> None:
+        """Nothing to do."""
+
+    def reject(self) -> None:
+        """They will come again, or the request fails."""
 
 
 def native_frame(surface: Surface, pix_fmt: str) -> NativeFrame:

@@ -23,7 +23,7 @@ def _stream(groups: int = 3, length: int = 6) -> MadeUpStream:
 
 def _read(engine: Engine, stream: MadeUpStream, wanted: list[int], **options: bool) -> list[int]:
     got: dict[int, FakePicture] = {}
-    engine.decode(index_of(stream.table()), fake_bytes(), wanted, got.__setitem__, num_threads=2, **options)  # type: ignore[arg-type]
+    engine.decode(index_of(stream.table()), fake_bytes(), wanted, got.__setitem__, num_threads=2, **options)
     return [got[row].packet for row in range(len(wanted))]
 
 

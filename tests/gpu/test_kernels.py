@@ -22,7 +22,7 @@ from framefeed.process.cuda import Conversion, SurfaceFormat, convert, finish, p
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter
-from framefeed.process.tables import TableSender
+from framefeed.process.tables import TableRing, on_stream
 from framefeed.process.transforms import Geometry
 from framefeed.types import Orientation, StreamInfo
 
@@ -152,6 +152,10 @@ def on_cpu(picture: Any, stream: StreamInfo, conversion: Conversion) -> NDArray[
     return out
 
 
+def _sent(device: torch.device, *tables: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.tensor(table, dtype=torch.int64, device=device) for table in tables)
+
+
 def on_device(
     pictures: Sequence[Any], conversion: Conversion, device: torch.device, extra_pitch: int = 32
 ) -> NDArray[np.uint8]:
@@ -161,7 +165,7 @@ def on_device(
     size = int(np.prod(conversion.output_shape))
     memory = torch.full((len(pictures), size + 2 * GUARD), PADDING, dtype=torch.uint8, device=device)
     addresses = [memory[number].data_ptr() + GUARD for number in range(len(pictures))]
-    sources, targets = TableSender(device).send([surface.addresses for surface in surfaces], addresses)
+    sources, targets = _sent(device, [surface.addresses for surface in surfaces], addresses)
     convert(conversion, sources, pitch, targets)
     got = memory.cpu().numpy()
     assert (got[:, :GUARD] == PADDING).all() and (got[:, -GUARD:] == PADDING).all()
@@ -280,7 +284,7 @@ def test_unused_bits_do_not_count(device: torch.device) -> None:
     for arguments in cases:
         conversion = Conversion(SurfaceFormat.P016, 10, (10, 16), **arguments)
         out = torch.zeros(conversion.output_shape, dtype=torch.uint8, device=device)
-        sources, targets = TableSender(device).send([surface.addresses], [out.data_ptr()])
+        sources, targets = _sent(device, [surface.addresses], [out.data_ptr()])
         convert(conversion, sources, pitch, targets)
         assert np.array_equal(out.cpu().numpy(), on_device([picture], conversion, device)[0])
 
@@ -356,7 +360,8 @@ def check_finished(device: torch.device, bound: BoundDesc, length: int = 2) -> N
         finisher.finish(frames[row, place], expected[row + 1], length - 1 - place, draw)
     kept = torch.from_numpy(frames).to(device)
     order = list(itertools.product(range(len(DRAWS)), range(length)))
-    bases, rows, places, placements = TableSender(device).send(
+    bases, rows, places, placements = _sent(
+        device,
         [kept[row, place].data_ptr() for row, place in order],
         [row + 1 for row, _ in order],
         [length - 1 - place for _, place in order],
@@ -404,14 +409,34 @@ def test_batches_of_the_wrong_kind_are_refused(device: torch.device) -> None:
 
 
 def test_tables_arrive(device: torch.device) -> None:
-    sender = TableSender(device, blocks=3)
-    sent = []
-    for number in range(10):
-        addresses = [[(number << 40) + row, row, -1] for row in range(number * 100)]
-        sent.append(sender.send(addresses, [number, 7]))
-    for number, (addresses_sent, pair) in enumerate(sent):
-        assert pair.tolist() == [number, 7]
-        assert addresses_sent.tolist() == [[(number << 40) + row, row, -1] for row in range(number * 100)]
+    """In rings that go round several times, with and without something that keeps the stream busy."""
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    ring = TableRing(device, stream, (3, 1), capacity=8, blocks=4)
+    for number in range(30):
+        count = number % 9
+        rows = [[(number << 40) + row, row, -1] for row in range(count)]
+        with on_stream(stream, device):
+            sent = ring.send(count, rows if count else np.empty((0, 3)), [number] * count)
+            addresses, numbers = (table[:count].clone() for table in sent)
+        if stream is not None:
+            stream.synchronize()
+        assert addresses.tolist() == rows and numbers.tolist() == [number] * count
+    with pytest.raises(ValueError, match="9 rows do not fit into 8"):
+        ring.send(9, np.zeros((9, 3)), np.zeros(9))
+
+
+def test_a_table_on_its_way_is_not_written_over(device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("needs CUDA")
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    ring = TableRing(device, stream, (1,), capacity=64, blocks=4)
+    copies = []
+    with torch.cuda.stream(stream):
+        for number in range(200):
+            torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]
+            copies.append(ring.send(64, [number] * 64)[0].clone())
+    stream.synchronize()
+    assert [sorted(set(copy.tolist())) for copy in copies] == [[number] for number in range(200)]
 
 
 def test_several_threads_and_streams(device: torch.device) -> None:
@@ -421,19 +446,19 @@ def test_several_threads_and_streams(device: torch.device) -> None:
     surface = Surface(picture, pitch, device)
     conversion = Conversion(SurfaceFormat.NV12, 8, (48, 64))
     expected = on_cpu(picture, stream_of(picture, 2, 1, Orientation()), conversion)
-    sender = TableSender(device, blocks=2)
     repeat = 50 if device.type == "cuda" else 1
     threads = 4 if device.type == "cuda" else 1  # the interpreter is for one thread
     wrong: list[float] = []
 
     def work() -> None:
         stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        ring = TableRing(device, stream, (3, 1), capacity=16, blocks=2)
         for _ in range(repeat):
             out = torch.zeros((8, 3, 48, 64), dtype=torch.uint8, device=device)
             if stream is not None:
                 stream.wait_stream(torch.cuda.current_stream(device))
-            sources, targets = sender.send([surface.addresses] * 8, [frame.data_ptr() for frame in out], stream=stream)
-            convert(conversion, sources, pitch, targets, stream)
+            sources, targets = ring.send(8, [surface.addresses] * 8, [frame.data_ptr() for frame in out])
+            convert(conversion, sources, pitch, targets, stream, 8)
             if stream is not None:
                 stream.synchronize()
             error = np.abs(out.cpu().numpy().astype(np.int64) - expected)

@@ -23,11 +23,13 @@ from .catalog_help import scanned as scanned  # a fixture
 
 COUNT = 40
 
-# Slow scans and frequent saving, so that there is something to interrupt.
+# Slow scans and frequent saving, so that there is something to interrupt. Where the tests run in the background,
+# interrupts are ignored, and children inherit that.
 _BUILD = """
-import os, sys
+import os, signal, sys
 from framefeed import Catalog
 from framefeed.index import catalog_build, catalog_scan
+signal.signal(signal.SIGINT, signal.default_int_handler)
 catalog_build.SAVE_SECONDS = 0.1
 catalog_scan._COMMAND = sys.argv[3]
 catalog = Catalog.build(sys.argv[1], sys.argv[2], num_workers=2)

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["numbers", "put_numbers", "training_numbers"]
+__all__ = ["gpu_numbers", "numbers", "put_numbers", "training_numbers"]
 
-NUMBERS, TRAINING = "numbers", "training numbers"
+NUMBERS, TRAINING, GPU = "numbers", "training numbers", "gpu numbers"
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -26,6 +26,26 @@ _TRAINING_TITLES = {
     "buffered": "mixed through a buffer",
     "clips": "clips of 16 frames, stride 4, exact shuffle, 10 %",
 }
+
+# Case, contender, and what the table calls it.
+_GPU_ROWS = (
+    ("in-order", "decoders alone", "decoding alone, nothing converted"),
+    ("in-order", "framefeed", "**in order, full-size RGB**"),
+    ("in-order", "framefeed, short epochs", "**the same in epochs of six files**"),
+    ("in-order", "SimpleDecoder, 1 thread", "the same by SimpleDecoder"),
+    ("in-order", "SimpleDecoder, 6 threads", "the same by six SimpleDecoders"),
+    ("in-order", "ThreadedDecoder, 1 thread", "the same by ThreadedDecoder"),
+    ("in-order", "ThreadedDecoder, 6 threads", "the same by six ThreadedDecoders"),
+    ("in-order", "framefeed, 224x224 half", "**in order, 224x224, half**"),
+    ("random", "framefeed, 1 thread", "**64 random frames of a file, full-size RGB**"),
+    ("random", "SimpleDecoder, 1 thread", "the same by SimpleDecoder"),
+    ("random", "framefeed, 6 threads", "**the same for six files at a time**"),
+    ("random", "SimpleDecoder, 6 threads", "the same by six SimpleDecoders"),
+    ("shuffle", "framefeed, memory for 25%", "**exact shuffle, memory for 25 % of the frames**"),
+    ("shuffle", "framefeed, memory for 10%", "**the same, memory for 10 %**"),
+    ("singles", "framefeed, 16 threads", "**single random frames, 16 threads**"),
+    ("singles", "framefeed, 32 threads", "**the same, 32 threads**"),
+)
 
 _FAMILIES = ("framefeed", "TorchCodec", "decord2", "OpenCV")
 
@@ -82,6 +102,38 @@ def training_numbers(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def gpu_numbers(document: dict[str, Any]) -> str:
+    """The GPU benchmark's numbers as Markdown; nothing where there are none yet."""
+    sets = {each["name"]: each["title"] for each in document["configuration"]["sets"]}
+    found = {
+        (result["case"], row["name"], result["on"]): row for result in document["results"] for row in result["entries"]
+    }
+    lines = []
+    for case, name, title in _GPU_ROWS:
+        rows = [found.get((case, name, one), {}) for one in sets]
+        if any(rows):
+            lines.append(f"| {title} | {' | '.join(_gpu_cell(row) for row in rows)} |")
+    if not lines:
+        return ""
+    machine, versions = document["machine"], document["versions"]
+    head = [
+        f"One {machine['gpu']} with {machine['nvdec_units']} decoding units, six files of each kind, medians; frames "
+        "stay in the GPU's memory and are checked before and after timing. In bold framefeed, the rest PyNvVideoCodec "
+        f"at the best of the settings that were tried. framefeed {versions['framefeed']}, PyNvVideoCodec "
+        f"{versions.get('PyNvVideoCodec')}, torch {versions.get('torch')}.",
+        "",
+        f"| frames/s | {' | '.join(sets.values())} |",
+        f"|---|{'---|' * len(sets)}",
+    ]
+    return "\n".join(head + lines)
+
+
+def _gpu_cell(row: dict[str, Any]) -> str:
+    if "median" in row and not row["wrong"]:
+        return f"{row['median']:,.0f}"
+    return "wrong frames" if row.get("wrong") else "-"
+
+
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}x"
 
@@ -100,17 +152,23 @@ def put_numbers(readme: str, text: str, mark: str = NUMBERS) -> str:
     _, found, tail = rest.partition(end)
     if not found:
         raise ValueError(f"the README lacks the marks {start} and {end}")
-    return f"{head}{start}\n{text}\n{end}{tail}"
+    newline = "\n" if text else ""
+    return f"{head}{start}\n{text}{newline}{end}{tail}"
 
 
 def section(results: Path) -> tuple[str, str]:
     """The text for a README of a file of results, and which of its marks it belongs to."""
     document = json.loads(results.read_text())
-    training = "bench.training" in document["command"]
-    text = training_numbers(document) if training else numbers(document)
-    made_by = "python -m framefeed.bench.training" if training else "make bench"
+    if "bench.gpu" in document["command"]:
+        text, mark, made_by = gpu_numbers(document), GPU, "make bench-gpu"
+    elif "bench.training" in document["command"]:
+        text, mark, made_by = training_numbers(document), TRAINING, "python -m framefeed.bench.training"
+    else:
+        text, mark, made_by = numbers(document), NUMBERS, "make bench"
+    if not text:
+        return "", mark
     source = f"From [{results.as_posix()}]({results.as_posix()}), made by `{made_by}`."
-    return f"{text}\n\n{source}", TRAINING if training else NUMBERS
+    return f"{text}\n\n{source}", mark
 
 
 def main(argv: list[str]) -> int:

@@ -106,6 +106,11 @@ class Assembly:
         draw = self.samples[row].draw
         return {name: bound.changes(draw) for name, bound in self._videos[row].bound.items()}
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the batch."""
+        return sum(tensor.nbytes for tensor in self.batch.values())
+
     def video(self, row: int) -> OpenVideo:
         """The video of a sample."""
         return self._videos[row]
@@ -127,7 +132,11 @@ class Assembly:
                 raise conflict
         for name, bound in first.bound.items():
             self.batch[name] = self._empty(bound, len(self.samples), length)
-        return [{name: tensor[row] for name, tensor in self.batch.items()} for row in range(len(self.samples))]
+        return self._split(len(self.samples))
+
+    def _split(self, count: int) -> list[dict[str, Tensor]]:
+        """The parts of the batch that belong to each sample."""
+        return [{name: tensor[row] for name, tensor in self.batch.items()} for row in range(count)]
 
 
 def shape_conflict(first: OpenVideo, video: OpenVideo) -> FrameSizeError | None:

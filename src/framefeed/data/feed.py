@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import SampleRef, shape_conflict
+from framefeed.data.assembly import Assembly, Place, SampleRef, shape_conflict
 from framefeed.data.dataset import VideoDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo
-from framefeed.data.work import FinishedBatch, Frame, Job, Written
+from framefeed.data.work import FinishedBatch, Frame, Job, Taken
 from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
+from framefeed.marks import ASSEMBLE, PLAN, PROCESS
 from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead
 from framefeed.source import PacketSource
 
@@ -36,9 +37,6 @@ __all__ = ["Feed"]
 
 # How long the process waits at its end for threads that are inside a decoder or wait for a disk.
 MAX_EXIT_SECONDS = 1.0
-
-# Kept frames that are written into a batch by one thread in one go.
-FINISH_CHUNK = 16
 
 
 class _Stopped(Exception):
@@ -64,6 +62,26 @@ class _Counted:
             self._packets += 1
             self._num_bytes += len(data)
             yield number, data
+
+
+class _Taker:
+    """Takes the pictures of a job."""
+
+    def __init__(self, feed: Feed, job: Job, video: OpenVideo, frames: Sequence[int], source: _Counted) -> None:
+        self._feed = feed
+        self._job = job
+        self._video = video
+        self._frames = frames
+        self._source = source
+
+    def take(self, rows: list[int], pictures: list[Any]) -> None:
+        self._feed._take(self._job, self._video, [self._frames[row] for row in rows], pictures)
+
+    def confirm(self) -> None:
+        self._feed._confirm(self._job, self._source)
+
+    def reject(self) -> None:
+        self._feed._reject(self._job)
 
 
 class Feed:
@@ -102,11 +120,17 @@ class Feed:
         self._timeout = timeout
         self._stats = stats
         self._sizes: dict[int, int] = {}
+        self._budget = budget
         self._ahead = LookAhead(budget, self._size_of)
-        self._changed = threading.Condition()
+        # Two conditions of one lock: workers wait for something to do, the consumer for a batch.
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._finished = threading.Condition(lock)
         self._future = Future(dataset, batches, seed=seed, epoch=epoch, ahead=self._ahead, soon=buffer_length)
         self._open: deque[FinishedBatch] = deque()
         self._opening = False
+        self._batch_bytes = 0  # of the last batch
+        self._charge = 0  # what was taken of the budget for the batch that is being opened
         self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
         self._tasks: deque[Callable[[], None]] = deque()
         self._frames: dict[Key, Frame] = {}
@@ -117,6 +141,7 @@ class Feed:
         self._hanging: set[int] = set()
         self._process = os.getpid()
         self._closed = False
+        workshop.begin()
         self._threads = [self._start_thread() for _ in range(num_threads)]
         _feeds.add(self)
         with self._changed:
@@ -136,11 +161,12 @@ class Feed:
                         return None
                     if self._open and not self._open[0].remaining:
                         batch = self._open.popleft()
+                        self._budget.give(batch.charge)
                         self._ask_for_opening()
                         return batch
                     if not self._open and not self._opening:
                         break
-                    self._changed.wait(self._until_timeout())
+                    self._finished.wait(self._until_timeout())
                     self._give_up_on_slow_jobs()
                     if self._crash is not None:
                         break
@@ -161,7 +187,10 @@ class Feed:
             if self._closed:
                 return
             self._closed = True
+            self._workshop.end()
             self._tasks.clear()
+            self._budget.give(self._charge + sum(batch.charge for batch in self._open))
+            self._charge = 0
             self._open.clear()
             self._future.clear()
             for frame in self._frames.values():
@@ -171,6 +200,7 @@ class Feed:
             self._failed.clear()
             self._ahead.close()
             self._changed.notify_all()
+            self._finished.notify_all()
 
     def join(self, timeout: float) -> None:
         """Waits for the threads of a closed feed."""
@@ -201,31 +231,57 @@ class Feed:
             except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
                 with self._changed:
                     self._crash = error
+                    self._budget.give(self._charge + sum(batch.charge for batch in self._open))
+                    self._charge = 0
                     self._open.clear()
                     self._opening = False
                     self._changed.notify_all()
+                    self._finished.notify_all()
                 return
 
     # --- opening batches ------------------------------------------------------------------------------------------
 
     def _ask_for_opening(self) -> None:
-        if self._opening or self._closed or len(self._open) >= self._buffer_length or self._future.at_end:
+        if self._opening or self._closed or self._future.at_end:
             return
+        charge = 0
+        if len(self._open) >= self._buffer_length:
+            # More than was asked for, where all threads can only be kept busy so, and there is memory for it.
+            unfinished = sum(batch.remaining for batch in self._open)
+            charge = self._batch_bytes
+            if unfinished >= self._workshop.frames_ahead or not self._budget.take(charge):
+                return
         self._opening = True
+        self._charge = charge
         self._tasks.appendleft(self._open_next)
         self._changed.notify()
 
     def _open_next(self) -> None:
-        with self._changed:
-            if self._closed:
-                return
-            planned = self._future.pop()
-            self._nothing_to_prefetch = False
-            if planned is not None:
-                self._open_batch(planned)
-            self._opening = False
-            self._ask_for_opening()
-            self._changed.notify_all()
+        with PLAN:
+            found = self._future.read()  # takes long, and needs nothing that others use
+            with self._changed:
+                if self._closed:
+                    return
+                self._future.add(found)
+                planned = self._future.pop()
+            batch = self._new_batch(planned) if planned is not None else None
+            with self._changed:
+                if self._has_ended():
+                    return
+                self._nothing_to_prefetch = False
+                if planned is not None and batch is not None:
+                    batch.charge = self._charge
+                    self._open_batch(planned, batch)
+                else:
+                    self._budget.give(self._charge)
+                self._charge = 0
+                self._opening = False
+                self._ask_for_opening()
+                self._changed.notify()
+                self._finished.notify_all()
+
+    def _has_ended(self) -> bool:
+        return self._closed
 
     def _size_of(self, file: int) -> int:
         size = self._sizes.get(file)
@@ -233,7 +289,7 @@ class Feed:
             size = self._sizes[file] = self._videos[file].frame_bytes
         return size
 
-    def _open_batch(self, planned: Planned) -> None:
+    def _new_batch(self, planned: Planned) -> FinishedBatch:
         batch = FinishedBatch(planned.samples)
         good: list[SampleRef] = []
         first: OpenVideo | None = None
@@ -251,7 +307,11 @@ class Feed:
                 batch.rows.append(place)
         if good:
             batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
+            self._batch_bytes = batch.assembly.num_bytes
             batch.remaining = len(batch.assembly.targets)
+        return batch
+
+    def _open_batch(self, planned: Planned, batch: FinishedBatch) -> None:
         opening = self._ahead.open(planned.uses)
         self._drop_frames()
         self._open.append(batch)
@@ -267,8 +327,9 @@ class Feed:
             else:
                 frame.waiting.append((batch, True))
         self._stats.hits += len(opening.held)
-        for low in range(0, len(ready), FINISH_CHUNK):
-            self._submit_finishing(batch, ready[low : low + FINISH_CHUNK])
+        step = self._workshop.put_length
+        for low in range(0, len(ready), step):
+            self._submit_finishing(batch, ready[low : low + step])
         for job in opening.jobs:
             self._stats.misses += len(job.now)
             self._submit(job, batch, targets)
@@ -282,7 +343,8 @@ class Feed:
         assert assembly is not None
 
         def finish() -> None:
-            self._workshop.put(assembly, [(bases, assembly.targets[key]) for key, bases in frames])
+            with ASSEMBLE:
+                self._workshop.put(assembly, [(bases, assembly.targets[key]) for key, bases in frames])
             with self._changed:
                 if self._closed:
                     return
@@ -297,7 +359,7 @@ class Feed:
     def _done(self, batch: FinishedBatch, count: int) -> None:
         batch.remaining -= count
         if not batch.remaining:
-            self._changed.notify_all()
+            self._finished.notify_all()
 
     def _drop_frames(self) -> None:
         """Lets go of frames that the look-ahead does not want to keep any longer."""
@@ -312,7 +374,7 @@ class Feed:
 
     def _prefetch(self) -> bool:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
-        if self._nothing_to_prefetch:
+        if self._nothing_to_prefetch or (self._opening and self._workshop.frames_ahead):
             return False
         job = self._ahead.prefetch(self._future.upcoming(2 * self._buffer_length))
         if job is None:
@@ -375,47 +437,36 @@ class Feed:
             job.started = time.monotonic()
             frames = self._begin(job)
         video = self._videos[job.video]
-        error: Exception | None = None
-        chunk: list[Written] = []
-
         source = _Counted(video.source)
-
-        def sink(row: int, picture: Any) -> None:
-            self._take(job, video, frames[row], picture, chunk)
-            if len(chunk) >= self._workshop.chunk:
-                self._complete(job, video, chunk, source)
-
+        taker = _Taker(self, job, video, frames, source)
+        error: Exception | None = None
         try:
-            self._workshop.engine_for(video).decode(
-                video.index,
-                source,
-                frames,
-                sink,
-                num_threads=1,
-                read_on=job.goes_on,
-                after_job=lambda: self._complete(job, video, chunk, source),
-            )
+            self._workshop.decode(video, source, frames, taker, read_on=job.goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
         except BaseException:
-            self._abandon(chunk)
-            self._end_job(job, video, None)
+            self._end_job(job, video, source, None)
             raise
-        self._complete(job, video, chunk, source)
-        self._end_job(job, video, error)
+        self._end_job(job, video, source, error)
 
-    def _end_job(self, job: Job, video: OpenVideo, error: Exception | None) -> None:
+    def _end_job(self, job: Job, video: OpenVideo, source: _Counted, error: Exception | None) -> None:
+        self._reject(job)
         with self._changed:
+            self._count(source)
             if job.abandoned:
                 self._hanging.discard(job.video)  # it has come back
             if self._is_over(job):
                 return
             del self._running[job.group]
-            for frame in sorted(job.undelivered):
-                self._release(job, frame)
-                self._fail((job.video, frame), _error_of(video, frame, error))
+            for number in sorted(job.undelivered):
+                self._fail_frame(job, number, _error_of(video, number, error))
             if job.then is not None:
                 self._enqueue(job.then)
+
+    def _count(self, source: _Counted) -> None:
+        packets, num_bytes = source.take_counts()
+        self._stats.frames_decoded += packets
+        self._stats.bytes_read += num_bytes
 
     def _begin(self, job: Job) -> list[int]:
         """The frames that are still wanted of a job; those to be kept are claimed until it has delivered them."""
@@ -429,95 +480,107 @@ class Feed:
             job.undelivered.add(number)
         return sorted(job.undelivered)
 
-    def _take(self, job: Job, video: OpenVideo, number: int, picture: Any, chunk: list[Written]) -> None:
-        """Takes a decoded picture. Without the lock: threads would spend more time waiting for it than decoding."""
-        if self._is_over(job):
-            raise _Stopped
-        if number not in job.undelivered:
-            return  # the job failed, and is being done again for the frames that can be had
-        key, keep = (job.video, number), number in job.keep
+    def _take(self, job: Job, video: OpenVideo, numbers: Sequence[int], pictures: Sequence[Any]) -> None:
+        """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""
         workshop = self._workshop
-        bases = workshop.allocate(video) if keep else workshop.scratch(video, len(chunk))
-        try:
-            workshop.write(video, picture, bases, number)
-        except BaseException as error:
-            if keep:
-                workshop.give_back(bases)
-            if not isinstance(error, FrameSizeError):
-                raise
+        taken = [
+            Taken(number, picture, workshop.allocate(video) if number in job.keep else None)
+            for number, picture in zip(numbers, pictures, strict=True)
+            if number in job.undelivered  # otherwise it failed, and is being done again for the frames that can be had
+        ]
+        with self._changed:
+            if self._is_over(job):
+                self._give_back(taken)
+                raise _Stopped
+            for each in taken:
+                self._serve(job, video, each)
+                job.taken[each.number] = each
+        with PROCESS:
+            workshop.take(video, taken)
+        failed = [each for each in taken if each.error is not None]
+        if failed:
             with self._changed:  # the others may be of the right size
                 if self._is_over(job):
-                    raise _Stopped from None
-                self._release(job, number)
-                self._fail(key, error)
-            return
-        frame = self._frames.get(key)
-        if frame is None:  # given up on at this moment
-            if keep:
-                workshop.give_back(bases)
-            raise _Stopped
-        chunk.append(Written(key, frame, bases, keep))
+                    raise _Stopped
+                self._give_back(failed)
+                for each in failed:
+                    assert each.error is not None
+                    del job.taken[each.number]
+                    self._fail_frame(job, each.number, each.error)
 
-    def _complete(self, job: Job, video: OpenVideo, chunk: list[Written], source: _Counted) -> None:
-        """Puts frames into the batches that wait for them, and keeps those that are to be kept."""
-        self._workshop.complete()
+    def _serve(self, job: Job, video: OpenVideo, taken: Taken) -> None:
+        """Finds out who waits for a picture."""
+        key = (job.video, taken.number)
+        if taken.bases is None and taken.number not in job.waiting and self._ahead.claim(key):
+            job.keep.add(taken.number)  # decided only while it was being decoded
+            taken.bases = self._workshop.allocate(video)
+        if taken.bases is None:
+            if taken.number not in job.waiting:
+                job.waiting[taken.number] = self._frames.pop(key).waiting
+            taken.served = job.waiting[taken.number]
+        else:
+            taken.served = list(self._frames[key].waiting)
+        taken.places = _places(key, taken.served)
+
+    def _reject(self, job: Job) -> None:
+        """Forgets pictures that were taken: they will come again."""
+        if not job.taken:
+            return
         with self._changed:
-            packets, num_bytes = source.take_counts()
-            self._stats.frames_decoded += packets
-            self._stats.bytes_read += num_bytes
-        while chunk:
+            taken = list(job.taken.values())
+            job.taken.clear()
+        self._give_back(taken)
+
+    def _confirm(self, job: Job, source: _Counted) -> None:
+        """Tells everybody of the pictures that were taken."""
+        while True:
+            again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]] = {}
             with self._changed:
                 if self._is_over(job):
                     break
-                places: dict[FinishedBatch, list[tuple[Any, Any]]] = {}
-                served = []
-                for written in chunk:
-                    waiting, written.frame.waiting = written.frame.waiting, []
-                    served += [(batch, claimed, written.key) for batch, claimed in waiting]
-                    for batch, _ in waiting:
-                        assert batch.assembly is not None
-                        places.setdefault(batch, []).append((written.bases, batch.assembly.targets[written.key]))
-                if not served:
-                    for written in chunk:
-                        job.undelivered.discard(written.key[1])
-                        self._keep(written, video)
-                        self._release(job, written.key[1])
-                    self._drop_frames()
-                    chunk.clear()
-                    return
-            for batch, frames in places.items():
+                self._count(source)
+                for taken in list(job.taken.values()):
+                    self._hand_over(job, taken, again)
+                self._drop_frames()
+                if self._workshop.frames_ahead:
+                    self._ask_for_opening()
+            if not again:
+                return
+            for batch, frames in again.items():
                 assert batch.assembly is not None
                 self._workshop.put(batch.assembly, frames)
-            with self._changed:
-                if self._closed:
-                    break
-                for batch, claimed, key in served:
-                    self._done(batch, 1)
-                    if claimed:
-                        self._ahead.release(key)
-                self._drop_frames()
-        self._abandon(chunk)
+        self._reject(job)
+
+    def _hand_over(self, job: Job, taken: Taken, again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]]) -> None:
+        """Lets go of a picture, unless more have come who want it."""
+        key = (job.video, taken.number)
+        for batch, claimed in taken.served:
+            self._done(batch, 1)
+            if claimed:
+                self._ahead.release(key)
+        if taken.bases is None:
+            del job.waiting[taken.number]
+        else:
+            frame = self._frames[key]
+            del frame.waiting[: len(taken.served)]
+            if frame.waiting:
+                taken.served = list(frame.waiting)
+                for batch, _ in taken.served:
+                    assert batch.assembly is not None
+                    again.setdefault(batch, []).append((taken.bases, batch.assembly.targets[key]))
+                return
+            frame.bases = taken.bases
+        del job.taken[taken.number]
+        self._release(job, taken.number)
 
     def _is_over(self, job: Job) -> bool:
         return self._closed or job.abandoned
 
-    def _keep(self, written: Written, video: OpenVideo) -> None:
-        """Keeps a frame that all who waited for it have, if it is to be kept."""
-        frame, key = written.frame, written.key
-        if written.keep:
-            frame.bases = written.bases
-        elif self._ahead.holds(key):  # decided only while it was being written
-            frame.bases = self._workshop.allocate(video)
-            self._workshop.copy(written.bases, frame.bases)
-        else:
-            del self._frames[key]
-
-    def _abandon(self, chunk: list[Written]) -> None:
-        """Gives memory back of frames that nobody waits for any more."""
-        for written in chunk:
-            if written.keep:
-                self._workshop.give_back(written.bases)
-        chunk.clear()
+    def _give_back(self, taken: Sequence[Taken]) -> None:
+        """Gives memory back of frames that will not be kept after all."""
+        for each in taken:
+            if each.bases is not None:
+                self._workshop.give_back(each.bases)
 
     def _release(self, job: Job, number: int) -> None:
         """Ends a job's claim on a frame."""
@@ -528,13 +591,19 @@ class Feed:
 
     # --- failures -------------------------------------------------------------------------------------------------
 
-    def _fail(self, key: Key, error: Exception) -> None:
-        frame = self._frames.pop(key, None)
+    def _fail_frame(self, job: Job, number: int, error: Exception) -> None:
+        """Tells all who wait for a frame of a job that it cannot be had."""
+        key = (job.video, number)
+        self._release(job, number)
+        waiting = job.waiting.pop(number, None)
+        if waiting is None:
+            frame = self._frames.pop(key, None)
+            waiting = frame.waiting if frame is not None else []
         if isinstance(error, DecodeError | FrameSizeError):
             self._failed[key] = error  # the file's content is bad: no need to try again
         self._ahead.discard(key)
         self._drop_frames()
-        for batch, _ in frame.waiting if frame is not None else ():
+        for batch, _ in waiting:
             batch.fail(key, error)
             self._done(batch, 1)
 
@@ -563,12 +632,17 @@ class Feed:
                 job.abandoned = True
                 del self._running[job.group]
                 self._hanging.add(job.video)  # not tried again until it comes back: each try would cost a thread
-                for frame in sorted(job.undelivered):
-                    self._release(job, frame)
-                    self._fail((job.video, frame), self._timed_out(job.video, frame))
+                for number in sorted(job.undelivered):
+                    self._fail_frame(job, number, self._timed_out(job.video, number))
                 if job.then is not None:
                     self._enqueue(job.then)
                 self._threads.append(self._start_thread())  # the other one may never come back
+
+
+def _places(key: Key, waiting: Sequence[tuple[FinishedBatch, bool]]) -> list[tuple[Assembly, Sequence[Place]]]:
+    """Where a frame goes in the batches that wait for it."""
+    assemblies = [batch.assembly for batch, _ in waiting if batch.assembly is not None]
+    return [(assembly, assembly.targets[key]) for assembly in assemblies]
 
 
 def _error_of(video: OpenVideo, frame: int, error: Exception | None) -> Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,8 @@ MIN_WINDOW_BATCHES = 16
 MAX_WINDOW_USES = 1_000_000
 # How many uses are looked up at once, for the first batch and for the others: the window grows gradually, so that the
 # first batch does not take long to come.
-FIRST_GROWTH = 8192
-GROWTH = 2048
+FIRST_GROWTH = 2048
+GROWTH = 1024
 
 
 @dataclass(eq=False)
@@ -36,7 +36,9 @@ class Planned:
 
 
 class Future:
-    """Batches that lie ahead, in order, told to the look-ahead as they become known. Used by one thread at a time.
+    """Batches that lie ahead, in order, told to the look-ahead as they become known.
+
+    One thread at a time reads and adds; all but reading is done while the look-ahead is nobody else's.
 
     Args:
         dataset: Where samples come from.
@@ -77,9 +79,42 @@ class Future:
         """Whether no batch is left."""
         return self._exhausted and not self._batches
 
+    def read(self) -> list[Planned]:
+        """Finds out about as many more batches as should be known; to be told to ``add``. Nothing else is touched."""
+        found: list[Planned] = []
+        known, uses = len(self._batches), self._num_uses
+        added, limit = 0, GROWTH if self._batches else FIRST_GROWTH
+        while not self._exhausted and added < limit:
+            if known >= MIN_WINDOW_BATCHES and uses >= self._window:
+                break
+            try:
+                numbers = next(self._source, None)
+            except Exception as error:  # the batches before it are good
+                self.error = error
+                numbers = None
+            if numbers is None:
+                self._exhausted = True
+                break
+            samples = locate_samples(self._dataset.sequences, numbers, self._seed, self._epoch)
+            planned = Planned(samples, self._uses(samples))
+            if not self._window and planned.uses:
+                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(planned.uses[0].video))
+                self._ahead.soon = self._soon * len(planned.uses)
+            found.append(planned)
+            known += 1
+            uses += len(planned.uses)
+            added += len(planned.samples)
+        return found
+
+    def add(self, found: Iterable[Planned]) -> None:
+        """Adds batches, and tells the look-ahead of them."""
+        for planned in found:
+            self._batches.append(planned)
+            self._num_uses += len(planned.uses)
+            self._ahead.extend(planned.uses)
+
     def pop(self) -> Planned | None:
         """The next batch; None behind the last."""
-        self._grow()
         if not self._batches:
             return None
         planned = self._batches.popleft()
@@ -95,38 +130,18 @@ class Future:
         self._batches.clear()
         self._exhausted = True
 
-    def _grow(self) -> None:
-        added, limit = 0, GROWTH if self._batches else FIRST_GROWTH
-        while not self._exhausted and added < limit:
-            if len(self._batches) >= MIN_WINDOW_BATCHES and self._num_uses >= self._window:
-                return
-            try:
-                numbers = next(self._source, None)
-            except Exception as error:  # the batches before it are good
-                self.error = error
-                numbers = None
-            if numbers is None:
-                self._exhausted = True
-                return
-            samples = locate_samples(self._dataset.sequences, numbers, self._seed, self._epoch)
-            planned = Planned(samples, self._uses(samples))
-            if not self._window and planned.uses:
-                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(planned.uses[0].video))
-                self._ahead.soon = self._soon * len(planned.uses)
-            self._batches.append(planned)
-            self._num_uses += len(planned.uses)
-            added += len(planned.samples)
-            self._ahead.extend(planned.uses)
-
     def _uses(self, samples: list[SampleRef]) -> list[Use]:
         uses = []
-        videos, shown = self._dataset.videos, self._dataset.shown
+        videos, shown, clock = self._dataset.videos, self._dataset.shown, self._clock
+        known: dict[int, memoryview] = {}
         for sample in samples:
-            try:
-                starts = videos[sample.file].starts
-            except FramefeedError:
-                continue  # noticed again, and reported, when the batch is opened
-            file, frames = sample.file, sample.frames[shown]
-            for frame, start in zip(frames.tolist(), starts[frames].tolist(), strict=True):
-                uses.append(Use(next(self._clock), file, frame, start))
+            file = sample.file
+            starts = known.get(file)
+            if starts is None:
+                try:
+                    starts = known[file] = memoryview(videos[file].starts)  # type: ignore[arg-type]
+                except FramefeedError:
+                    continue  # noticed again, and reported, when the batch is opened
+            for frame in sample.frames[shown].tolist():
+                uses.append(Use(next(clock), file, frame, starts[frame]))
         return uses

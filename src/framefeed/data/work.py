@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from framefeed.data.assembly import Assembly, SampleRef
+from framefeed.data.assembly import Assembly, Place, SampleRef
 from framefeed.plan.lookahead import Group, GroupJob, Key
 
-__all__ = ["FinishedBatch", "Frame", "Job", "Written"]
+__all__ = ["FinishedBatch", "Frame", "Job", "Taken"]
 
 
 @dataclass(eq=False)
@@ -20,6 +21,7 @@ class FinishedBatch:
         assembly: The tensors of those that did not fail when it was opened; None where none is left.
         rows: For each row of the assembly, the place of its sample in ``samples``.
         errors: By place in ``samples``, what went wrong.
+        charge: What it takes of the budget, because it was opened earlier than was asked for.
     """
 
     samples: list[SampleRef]
@@ -27,6 +29,7 @@ class FinishedBatch:
     rows: list[int] = field(default_factory=list)
     errors: dict[int, Exception] = field(default_factory=dict)
     remaining: int = 0
+    charge: int = 0
 
     def fail(self, key: Key, error: Exception) -> None:
         """Notes that a frame cannot be had."""
@@ -51,17 +54,24 @@ class Frame:
 
 
 @dataclass(eq=False)
-class Written:
-    """A frame that has been decoded, on its way to those who want it.
+class Taken:
+    """A picture on its way from the decoder to those who want it.
 
     Attributes:
-        keep: Whether it is to be kept; it is claimed then, and has memory of its own.
+        number: Of its frame.
+        picture: The picture; gone when it has been worked on.
+        bases: Memory of its own, where the frame is to be kept.
+        places: Where it goes, by batch.
+        served: Which of those who wait for it get it there, and whether they have claimed it.
+        error: Why it cannot be had after all.
     """
 
-    key: Key
-    frame: Frame
-    bases: Any
-    keep: bool
+    number: int
+    picture: Any
+    bases: Any = None
+    places: list[tuple[Assembly, Sequence[Place]]] = field(default_factory=list)
+    served: list[tuple[FinishedBatch, bool]] = field(default_factory=list)
+    error: Exception | None = None
 
 
 @dataclass(eq=False)
@@ -75,6 +85,8 @@ class Job:
         abandoned: Whether it took too long, and nobody waits for it any more.
         undelivered: Frames that have not come out yet.
         keep: Those of them that are to be kept, and are claimed for it.
+        taken: Those of them whose pictures came, but are not confirmed.
+        waiting: Who waits for those of them that are not kept and came: nobody else can join them any more.
         then: What to do with the group afterwards.
     """
 
@@ -86,6 +98,8 @@ class Job:
     abandoned: bool = False
     undelivered: set[int] = field(default_factory=set)
     keep: set[int] = field(default_factory=set)
+    taken: dict[int, Taken] = field(default_factory=dict)
+    waiting: dict[int, list[tuple[FinishedBatch, bool]]] = field(default_factory=dict)
     then: Job | None = None
 
     @property

@@ -11,8 +11,12 @@ import numpy as np
 from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
 from framefeed.data.store import FrameStore
 from framefeed.data.videos import Bases, OpenVideo, Videos
+from framefeed.data.work import Taken
 from framefeed.decode.default import cpu_engine
-from framefeed.decode.engine import Engine, available_cpus
+from framefeed.decode.engine import available_cpus
+from framefeed.decode.session import Taker
+from framefeed.errors import FrameSizeError
+from framefeed.source import PacketSource
 
 __all__ = ["CpuWorkshop", "Workshop"]
 
@@ -21,17 +25,16 @@ class Workshop(Protocol):
     """Turns pictures into what is kept of them, and that into batches. Used by several threads at once.
 
     Attributes:
-        chunk: How many pictures of a job are best worked on together.
+        put_length: How many kept frames one thread best puts into a batch in one go.
+        frames_ahead: How many frames must be waited for to keep all threads busy; batches are opened early for it.
     """
 
-    chunk: int
+    put_length: int
+    frames_ahead: int
 
     @property
     def num_threads(self) -> int:
         """How many threads keep the device busy."""
-
-    def engine_for(self, video: OpenVideo) -> Engine:
-        """What decodes a video."""
 
     @property
     def memory_held(self) -> int:
@@ -41,29 +44,42 @@ class Workshop(Protocol):
     def memory_peak(self) -> int:
         """The most there has been."""
 
+    def decode(
+        self, video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
+    ) -> None:
+        """Decodes frames of a video in this thread.
+
+        Args:
+            video: The video.
+            source: Gives its packets.
+            frames: Their numbers, each once.
+            taker: Takes the pictures.
+            read_on: Whether the frames that follow will be asked for next.
+
+        Raises:
+            DecodeError: A frame could not be decoded exactly.
+        """
+
+    def begin(self) -> None:
+        """Somebody begins to use it."""
+
+    def end(self) -> None:
+        """Somebody has no more use for it."""
+
     def assemble(self, videos: Videos, samples: Sequence[SampleRef], length: int) -> Assembly:
         """Begins a batch."""
 
     def allocate(self, video: OpenVideo) -> Any:
         """Memory for a frame that will be kept."""
 
-    def scratch(self, video: OpenVideo, number: int) -> Any:
-        """This thread's own memory for a frame that will not, one for each of a chunk."""
-
     def give_back(self, bases: Any) -> None:
         """Takes memory back that nobody looks at any more."""
 
-    def write(self, video: OpenVideo, picture: Any, bases: Any, frame: int) -> None:
-        """Takes a picture, which is gone afterwards."""
-
-    def complete(self) -> None:
-        """Ends a chunk: what was written by this thread can be used."""
+    def take(self, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+        """Writes pictures to their places in batches, and those that are to be kept to their memory."""
 
     def put(self, assembly: Assembly, frames: Sequence[tuple[Any, Sequence[Place]]]) -> None:
-        """Writes frames to their places in a batch."""
-
-    def copy(self, bases: Any, to: Any) -> None:
-        """Copies a frame."""
+        """Writes kept frames to their places in a batch."""
 
     def hand_out(self, assembly: Assembly) -> None:
         """Makes a complete batch ready for the consumer, in whose thread this is called."""
@@ -76,7 +92,8 @@ class CpuWorkshop:
         memory_budget: What frames that are kept may take.
     """
 
-    chunk = 1
+    put_length = 16
+    frames_ahead = 0  # what is decoded early is kept instead: writing it into a batch later costs little
 
     def __init__(self, memory_budget: int) -> None:
         self._store = FrameStore(memory_budget)
@@ -87,9 +104,22 @@ class CpuWorkshop:
         """How many threads keep the device busy."""
         return available_cpus()
 
-    def engine_for(self, video: OpenVideo) -> Engine:
-        """The CPU's."""
-        return cpu_engine()
+    def begin(self) -> None:
+        """Nothing to do."""
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+    def decode(
+        self, video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
+    ) -> None:
+        """Decodes frames."""
+
+        def sink(row: int, picture: Any) -> None:
+            taker.take([row], [picture])
+            taker.confirm()
+
+        cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
 
     @property
     def memory_held(self) -> int:
@@ -109,8 +139,24 @@ class CpuWorkshop:
         """Memory for a frame that will be kept."""
         return self._store.allocate(video.base_shapes)
 
-    def scratch(self, video: OpenVideo, number: int) -> Bases:
-        """This thread's own memory for a frame that will not."""
+    def give_back(self, bases: Bases) -> None:
+        """Takes memory back that nobody looks at any more."""
+        self._store.give_back(bases)
+
+    def take(self, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+        """Writes pictures to where they are wanted."""
+        for taken in pictures:
+            bases = taken.bases if taken.bases is not None else self._scratch(video)
+            try:
+                write_bases(video, taken.picture, bases, taken.number)
+            except FrameSizeError as error:
+                taken.error = error
+                continue
+            for assembly, places in taken.places:
+                assembly.put(bases, places)
+
+    def _scratch(self, video: OpenVideo) -> Bases:
+        """This thread's own memory for a frame that will not be kept."""
         shapes = video.base_shapes
         found: tuple[Any, Bases] | None = getattr(self._local, "scratch", None)
         if found is None or (found[0] is not shapes and found[0] != shapes):
@@ -118,26 +164,10 @@ class CpuWorkshop:
             self._local.scratch = found
         return found[1]
 
-    def give_back(self, bases: Bases) -> None:
-        """Takes memory back that nobody looks at any more."""
-        self._store.give_back(bases)
-
-    def write(self, video: OpenVideo, picture: Any, bases: Bases, frame: int) -> None:
-        """Converts a picture."""
-        write_bases(video, picture, bases, frame)
-
-    def complete(self) -> None:
-        """Nothing to do."""
-
     def put(self, assembly: Assembly, frames: Sequence[tuple[Bases, Sequence[Place]]]) -> None:
         """Writes frames to their places in a batch."""
         for bases, places in frames:
             assembly.put(bases, places)
-
-    def copy(self, bases: Bases, to: Bases) -> None:
-        """Copies a frame."""
-        for kind, array in bases.items():
-            to[kind][...] = array
 
     def hand_out(self, assembly: Assembly) -> None:
         """Nothing to do."""

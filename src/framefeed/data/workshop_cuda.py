@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
+from framefeed.data.switching import Switching
 from framefeed.data.videos import OpenVideo, Videos
+from framefeed.data.work import Taken
 from framefeed.decode.default import cpu_engine, cuda_engine
-from framefeed.decode.engine import Engine
-from framefeed.decode.nvdec import Surface, SurfaceLayout, new_stream, pixel_format
+from framefeed.decode.nvdec import Surface, SurfaceLayout, pixel_format
+from framefeed.decode.session import Taker
+from framefeed.driver import Event, new_stream, on_device
 from framefeed.errors import FrameSizeError
 from framefeed.process.cuda import Conversion, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
-from framefeed.process.surfaces import CHUNK, SurfaceQueue, queue_of, surface_format
-from framefeed.process.tables import TableSender
+from framefeed.process.surfaces import Lane, lane_of, surface_format
+from framefeed.source import PacketSource
 
 __all__ = ["CudaWorkshop"]
+
+# Memory of each decoder for frames that are finished at once and not kept.
+MAX_SCRATCH = 64 << 20
+
+# For each thread: one group that it decodes and a part of the next.
+FRAMES_AHEAD = 48
+
+DEFAULT_STREAM = 0  # its handle; memory is allocated for it
+
+Frames = list[tuple[tuple[int, ...], Sequence[Place]]]
+"""Frames for one batch: the addresses of their bases, and where they go."""
 
 
 @dataclass(eq=False)
@@ -32,49 +47,20 @@ class DeviceBases:
     Attributes:
         arrays: One array for each kind.
         addresses: Where these begin.
-        used: After this event the memory is free to be written; None where it is already.
-        ready: After this event it can be read.
-        stream: The stream on which it was written.
+        ready: After this event it can be read; None where nothing has been written.
+        in_use: After all of these events it may be written again.
     """
 
     arrays: dict[BaseKind, torch.Tensor]
     addresses: tuple[int, ...]
-    used: torch.cuda.Event | None = None
-    ready: torch.cuda.Event | None = None
-    stream: torch.cuda.Stream | None = None
+    ready: Event | None = None
+    in_use: list[Event] = field(default_factory=list)
 
-
-class _Thread(threading.local):
-    """A thread's own things."""
-
-    def __init__(self) -> None:
-        self.stream: torch.cuda.Stream | None = None
-        self.job_stream: torch.cuda.Stream | None = None
-        self.queue: SurfaceQueue | None = None
-        self.written: list[DeviceBases] = []
-        self.scratch: tuple[Any, dict[int, DeviceBases]] = (None, {})
-        self.sender: TableSender | None = None
-        self.uploads: dict[BaseKind, np.ndarray[Any, Any]] = {}
-
-
-class _Streams:
-    """Streams for threads, which come and go; a few more than there are threads at a time."""
-
-    def __init__(self, device: int, count: int) -> None:
-        self._device = device
-        self._count = count
-        self._made: list[torch.cuda.Stream] = []
-        self._next = 0
-        self._lock = threading.Lock()
-
-    def take(self) -> torch.cuda.Stream:
-        """A stream; after ``count`` of them the first ones again, which is slower at worst."""
-        with self._lock:
-            if len(self._made) < self._count:
-                self._made.append(new_stream(self._device))
-            stream = self._made[self._next % len(self._made)]
-            self._next += 1
-            return stream
+    def __del__(self) -> None:
+        # Its memory may be handed out again at once, to be used on the default stream.
+        with contextlib.suppress(Exception), on_device(next(iter(self.arrays.values())).device.index or 0):
+            for event in self.in_use:
+                event.wait(DEFAULT_STREAM)
 
 
 class DeviceAssembly(Assembly):
@@ -87,19 +73,47 @@ class DeviceAssembly(Assembly):
 
     def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, device: torch.device) -> None:
         self._device = device
-        self.events: list[torch.cuda.Event] = []
-        self._events_lock = threading.Lock()
+        self.events: list[Event] = []
         super().__init__(videos, samples, length, stacked=True)
-        self.allocated = _event(torch.cuda.current_stream(device))
+        self.allocated = Event(DEFAULT_STREAM)
 
     def _empty(self, bound: BoundDesc, count: int, length: int) -> torch.Tensor:
         shape = (count, *bound.shape(bound.desc.num_frames(length)))
-        return torch.empty(shape, dtype=DTYPES[bound.desc.type][0], device=self._device)
+        with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+            return torch.empty(shape, dtype=DTYPES[bound.desc.type][0], device=self._device)
 
-    def add_event(self, event: torch.cuda.Event) -> None:
-        """Adds to what the consumer has to wait for."""
-        with self._events_lock:
-            self.events.append(event)
+    def _split(self, count: int) -> list[dict[str, torch.Tensor]]:
+        return []
+
+    def __del__(self) -> None:
+        # Where nobody took the batch, its memory must not be handed out again before all is written to it.
+        with contextlib.suppress(Exception), on_device(self._device.index or 0):
+            for event in self.events:
+                event.wait(DEFAULT_STREAM)
+
+
+class _Lanes:
+    """Streams for work that belongs to no decoder, as many as are used at a time."""
+
+    def __init__(self) -> None:
+        self._idle: dict[int, list[Lane]] = {}
+
+    @contextlib.contextmanager
+    def borrow(self, device: int) -> Iterator[Lane]:
+        """A stream that nobody else uses meanwhile."""
+        idle = self._idle.setdefault(device, [])
+        try:
+            lane = idle.pop()
+        except IndexError:
+            lane = Lane(new_stream(device))
+        try:
+            yield lane
+        finally:
+            idle.append(lane)
+
+
+_LANES = _Lanes()
+_SWITCHING = Switching(0.0005)
 
 
 class CudaWorkshop:
@@ -110,14 +124,14 @@ class CudaWorkshop:
         memory_budget: What frames that are kept may take there.
     """
 
-    chunk = CHUNK
+    put_length = 64
 
     def __init__(self, device: torch.device, memory_budget: int) -> None:
         self._device = device
+        self._number = device.index or 0
         self._max_bytes = memory_budget
-        self._engine = cuda_engine(device.index or 0)
-        self._thread = _Thread()
-        self._streams = _Streams(device.index or 0, 2 * self._engine.max_threads)
+        self._engine = cuda_engine(self._number)
+        self.frames_ahead = FRAMES_AHEAD * self._engine.max_threads
         self._lock = threading.Lock()
         self._free: dict[Any, list[DeviceBases]] = {}
         self.memory_held = 0
@@ -128,42 +142,55 @@ class CudaWorkshop:
         """How many threads keep the device busy."""
         return self._engine.max_threads
 
-    def engine_for(self, video: OpenVideo) -> Engine:
-        """The GPU's, or the CPU's for a video that falls back to it."""
-        return cpu_engine() if video.on_cpu else self._engine
+    def begin(self) -> None:
+        """Lets its threads get Python's lock sooner."""
+        _SWITCHING.begin()
+
+    def end(self) -> None:
+        """Goes back to what it was."""
+        _SWITCHING.end()
+
+    def decode(
+        self, video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
+    ) -> None:
+        """Decodes frames on the GPU, or on the CPU where the video falls back to it."""
+        if not video.on_cpu:
+            with on_device(self._number):
+                self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
+            return
+
+        def sink(row: int, picture: Any) -> None:
+            taker.take([row], [picture])
+            taker.confirm()
+
+        with on_device(self._number):
+            cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
 
     def assemble(self, videos: Videos, samples: Sequence[SampleRef], length: int) -> DeviceAssembly:
         """Begins a batch."""
-        torch.cuda.set_device(self._device)
-        return DeviceAssembly(videos, samples, length, self._device)
+        with on_device(self._number):
+            return DeviceAssembly(videos, samples, length, self._device)
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def allocate(self, video: OpenVideo) -> DeviceBases:
         """Memory for a frame that will be kept."""
-        shapes = video.base_shapes
-        key, size = tuple(shapes.items()), video.frame_bytes
+        shapes, size = video.base_shapes, video.frame_bytes
         with self._lock:
-            free = self._free.get(key)
+            free = self._free.get(tuple(shapes.items()))
             if free:
                 return free.pop()
             while self.memory_held + size > self._max_bytes and self._drop_one():
                 pass
             self.memory_held += size
             self.memory_peak = max(self.memory_peak, self.memory_held)
-        return self._new(shapes)
-
-    def scratch(self, video: OpenVideo, number: int) -> DeviceBases:
-        """This thread's own memory for a frame that will not be kept, one for each of a chunk."""
-        shapes, all_of_them = self._thread.scratch
-        if shapes is not video.base_shapes:
-            if shapes != video.base_shapes:
-                all_of_them = {}
-            self._thread.scratch = (video.base_shapes, all_of_them)
-        found = all_of_them.get(number)
-        if found is None:
-            found = all_of_them[number] = self._new(video.base_shapes)
-        return found
+        with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+            arrays = {
+                kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()
+            }
+        bases = DeviceBases(arrays, tuple(array.data_ptr() for array in arrays.values()))
+        bases.in_use.append(Event(DEFAULT_STREAM))
+        return bases
 
     def give_back(self, bases: DeviceBases) -> None:
         """Takes memory back; it is written to again after all that was queued for it."""
@@ -171,121 +198,115 @@ class CudaWorkshop:
         with self._lock:
             self._free.setdefault(key, []).append(bases)
 
-    def _new(self, shapes: dict[BaseKind, tuple[int, int, int]]) -> DeviceBases:
-        torch.cuda.set_device(self._device)
-        arrays = {kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()}
-        addresses = tuple(array.data_ptr() for array in arrays.values())
-        return DeviceBases(arrays, addresses, used=_event(torch.cuda.current_stream(self._device)))
-
     def _drop_one(self) -> bool:
         for free in self._free.values():
             if free:
-                dropped = free.pop()
-                if dropped.used is not None:
-                    dropped.used.synchronize()
-                self.memory_held -= sum(array.nbytes for array in dropped.arrays.values())
+                self.memory_held -= sum(array.nbytes for array in free.pop().arrays.values())
                 return True
         return False
 
     # --- pictures -------------------------------------------------------------------------------------------------
 
-    def write(self, video: OpenVideo, picture: Any, bases: DeviceBases, frame: int) -> None:
-        """Takes a picture, which is gone afterwards."""
-        if not isinstance(picture, Surface):
-            self._upload(video, picture, bases, frame)
+    def take(self, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+        """Writes pictures to their places in batches, and those that are to be kept to their memory."""
+        if not pictures:
             return
-        thread = self._thread
-        if thread.job_stream is not picture.stream:
-            thread.job_stream = picture.stream
-            thread.queue = queue_of(picture.stream)
-        assert thread.queue is not None
-        conversions = video.conversions.get(picture.layout)
+        if not isinstance(pictures[0].picture, Surface):
+            for taken in pictures:
+                self._upload(video, taken)
+            return
+        layout = pictures[0].picture.layout
+        conversions = video.conversions.get(layout)
         if conversions is None:
-            conversions = video.conversions[picture.layout] = _conversions(video, picture.layout, frame)
-        if bases.used is not None and bases.stream is not picture.stream:
-            picture.stream.wait_event(bases.used)
-        thread.queue.add(picture, list(zip(conversions, bases.addresses, strict=True)))
-        thread.written.append(bases)
-
-    def _upload(self, video: OpenVideo, picture: Any, bases: DeviceBases, frame: int) -> None:
-        """Converts a picture that was decoded on the CPU, and copies the result."""
-        stream = self._own_stream()
-        self._thread.job_stream = stream
-        arrays = {kind: np.empty(shape, np.uint8) for kind, shape in video.base_shapes.items()}
-        write_bases(video, picture, arrays, frame)
-        if bases.used is not None:
-            stream.wait_event(bases.used)
-        with torch.cuda.stream(stream):
-            for kind, array in arrays.items():
-                bases.arrays[kind].copy_(torch.from_numpy(array))  # from pageable memory: done when it returns
-        self._thread.written.append(bases)
-
-    def complete(self) -> None:
-        """Ends a chunk: launches its conversions."""
-        thread = self._thread
-        if not thread.written:
+            conversions = video.conversions[layout] = _conversions(video, layout)
+        if not conversions:
+            for taken in pictures:
+                taken.error = _other_size(video, layout, taken.number)
             return
-        stream = thread.job_stream
-        assert stream is not None
-        if thread.queue is not None:
-            thread.queue.flush()
-        done = _event(stream)
-        for bases in thread.written:
-            bases.ready = bases.used = done
-            bases.stream = stream
-        thread.written = []
+        lane = lane_of(pictures[0].picture.stream)
+        scratch = max(1, MAX_SCRATCH // max(1, video.frame_bytes))
+        for low in range(0, len(pictures), scratch):
+            self._convert(video, conversions, lane, pictures[low : low + scratch])
+
+    def _convert(
+        self, video: OpenVideo, conversions: Sequence[Conversion], lane: Lane, pictures: Sequence[Taken]
+    ) -> None:
+        """Launches all that has to be done for a few pictures."""
+        batches: dict[DeviceAssembly, Frames] = {}
+        for taken in pictures:
+            for assembly, _ in taken.places:
+                if assembly not in batches:
+                    assert isinstance(assembly, DeviceAssembly)
+                    batches[assembly] = []
+                    assembly.allocated.wait(lane.handle)
+        _wait_to_write([taken.bases for taken in pictures if taken.bases is not None], lane)
+        targets: list[tuple[int, ...]] = []
+        plain = _plain_name(video)
+        for number, taken in enumerate(pictures):
+            if taken.bases is not None:
+                addresses = taken.bases.addresses
+            elif plain is not None and len(taken.places) == 1 and len(taken.places[0][1]) == 1:
+                assembly, ((row, k),) = taken.places[0]
+                targets.append((_address(assembly, plain, row, k),))
+                continue
+            else:
+                addresses = _parts(video, lane.scratch(len(pictures) * video.frame_bytes) + number * video.frame_bytes)
+            targets.append(addresses)
+            for assembly, places in taken.places:
+                batches[assembly].append((addresses, places))  # type: ignore[index]
+        surfaces = [taken.picture for taken in pictures]
+        for which, conversion in enumerate(conversions):
+            lane.convert(conversion, surfaces, [addresses[which] for addresses in targets])
+        for assembly, frames in batches.items():
+            if frames:
+                _finish(assembly, frames, lane)
+        self._end(lane, pictures, batches)
+
+    def _end(self, lane: Lane, pictures: Sequence[Taken], batches: Iterable[DeviceAssembly]) -> None:
+        done = Event(lane.handle)
+        for taken in pictures:
+            if taken.bases is not None:
+                taken.bases.ready = done
+                taken.bases.in_use = [done]
+        for assembly in batches:
+            assembly.events.append(done)
+
+    def _upload(self, video: OpenVideo, taken: Taken) -> None:
+        """Converts a picture that was decoded on the CPU, and copies the result."""
+        arrays = {kind: np.empty(shape, np.uint8) for kind, shape in video.base_shapes.items()}
+        try:
+            write_bases(video, taken.picture, arrays, taken.number)
+        except FrameSizeError as error:
+            taken.error = error
+            return
+        with _LANES.borrow(self._number) as lane, torch.cuda.stream(lane.stream):
+            # From pageable memory: done when it returns.
+            there = {kind: torch.from_numpy(array).to(self._device) for kind, array in arrays.items()}
+            addresses = tuple(array.data_ptr() for array in there.values())
+            if taken.bases is not None:
+                _wait_to_write([taken.bases], lane)
+                for kind, array in there.items():
+                    taken.bases.arrays[kind].copy_(array)
+            batches = [assembly for assembly, _ in taken.places if isinstance(assembly, DeviceAssembly)]
+            for assembly, places in taken.places:
+                assert isinstance(assembly, DeviceAssembly)
+                assembly.allocated.wait(lane.handle)
+                _finish(assembly, [(addresses, places)], lane)
+            self._end(lane, [taken], batches)
 
     def put(self, assembly: Assembly, frames: Sequence[tuple[DeviceBases, Sequence[Place]]]) -> None:
-        """Writes frames to their places in a batch."""
+        """Writes kept frames to their places in a batch."""
         assert isinstance(assembly, DeviceAssembly)
-        thread = self._thread
-        torch.cuda.set_device(self._device)
-        stream = frames[0][0].stream
-        if stream is None or stream is not thread.job_stream:
-            stream = self._own_stream()
-        stream.wait_event(assembly.allocated)
+        with on_device(self._number), _LANES.borrow(self._number) as lane:
+            assembly.allocated.wait(lane.handle)
+            for event in {bases.ready for bases, _ in frames}:
+                if event is not None:
+                    event.wait(lane.handle)
+            _finish(assembly, [(bases.addresses, places) for bases, places in frames], lane)
+            done = Event(lane.handle)
         for bases, _ in frames:
-            if bases.stream is not stream and bases.ready is not None:
-                stream.wait_event(bases.ready)
-        if thread.sender is None:
-            thread.sender = TableSender(self._device)
-        for name, bound in assembly.video(frames[0][1][0][0]).bound.items():
-            self._put_one(assembly, name, bound, frames, stream, thread.sender)
-        done = _event(stream)
-        for bases, _ in frames:
-            bases.used = done
-            bases.stream = stream if bases.stream is stream else None
-        assembly.add_event(done)
-
-    def _put_one(
-        self,
-        assembly: DeviceAssembly,
-        name: str,
-        bound: BoundDesc,
-        frames: Sequence[tuple[DeviceBases, Sequence[Place]]],
-        stream: torch.cuda.Stream,
-        sender: TableSender,
-    ) -> None:
-        work: dict[int, tuple[BoundDesc, list[int], list[int], list[int], list[tuple[int, int, int]]]] = {}
-        order = assembly.places[name]
-        for bases, places in frames:
-            for row, k in places:
-                if order[k] < 0:
-                    continue
-                own = assembly.video(row).bound[name]
-                found = work.get(id(own))
-                if found is None:
-                    found = work[id(own)] = (own, [], [], [], [])
-                _, addresses, rows, slots, placements = found
-                several = len(bases.addresses) > 1
-                addresses.append(bases.arrays[own.base].data_ptr() if several else bases.addresses[0])
-                rows.append(row)
-                slots.append(order[k])
-                moves = own.desc.random_flip or own.base_size != own.output_size
-                placements.append(placement(own, assembly.samples[row].draw) if moves else (0, 0, 0))
-        for own, addresses, rows, slots, placements in work.values():
-            from_, to, at, how = sender.send(addresses, rows, slots, placements, stream=stream)
-            finish(own, from_, assembly.batch[name], to, at, how, stream)
+            bases.in_use.append(done)
+        assembly.events.append(done)
 
     def read(self, assembly: DeviceAssembly) -> None:
         """Decodes all frames of a batch, in this thread."""
@@ -295,73 +316,126 @@ class CudaWorkshop:
             wanted.setdefault(file, []).append(frame)
             rows[file] = places[0][0]
         for file, frames in wanted.items():
-            self._read_file(assembly, file, assembly.video(rows[file]), frames)
-
-    def _read_file(self, assembly: DeviceAssembly, file: int, video: OpenVideo, frames: list[int]) -> None:
-        chunk: list[tuple[DeviceBases, Sequence[Place]]] = []
-
-        def end() -> None:
-            self.complete()
-            if chunk:
-                self.put(assembly, chunk)
-            chunk.clear()
-
-        def sink(row: int, picture: Any) -> None:
-            bases = self.scratch(video, len(chunk))
-            self.write(video, picture, bases, frames[row])
-            chunk.append((bases, assembly.targets[file, frames[row]]))
-            if len(chunk) == self.chunk:
-                end()
-
-        self.engine_for(video).decode(video.index, video.source, frames, sink, num_threads=1, after_job=end)
-
-    def copy(self, bases: DeviceBases, to: DeviceBases) -> None:
-        """Copies a frame."""
-        stream = self._own_stream()
-        for event in (bases.ready, to.used):
-            if event is not None:
-                stream.wait_event(event)
-        with torch.cuda.stream(stream):
-            for kind, array in bases.arrays.items():
-                to.arrays[kind].copy_(array)
-        to.ready = to.used = bases.used = _event(stream)
-        to.stream = stream
+            video = assembly.video(rows[file])
+            self.decode(video, video.source, frames, _Plain(self, assembly, file, video, frames), read_on=False)
 
     def hand_out(self, assembly: Assembly) -> None:
         """Makes the consumer's current stream wait for the batch; the consumer itself does not wait."""
         assert isinstance(assembly, DeviceAssembly)
         current = torch.cuda.current_stream(self._device)
-        for event in assembly.events:
-            current.wait_event(event)
-        for tensor in assembly.batch.values():
-            tensor.record_stream(current)
-
-    def _own_stream(self) -> torch.cuda.Stream:
-        if self._thread.stream is None:
-            torch.cuda.set_device(self._device)
-            self._thread.stream = self._streams.take()
-        return self._thread.stream
+        with on_device(self._number):
+            for event in assembly.events:
+                event.wait(current.cuda_stream)
+        assembly.events.clear()
+        if current.cuda_stream != DEFAULT_STREAM:
+            for tensor in assembly.batch.values():
+                tensor.record_stream(current)
 
 
-def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(stream)
-    return event
+class _Plain:
+    """Puts pictures of one file into a batch."""
+
+    def __init__(
+        self, workshop: CudaWorkshop, assembly: DeviceAssembly, file: int, video: OpenVideo, frames: Sequence[int]
+    ) -> None:
+        self._workshop = workshop
+        self._assembly = assembly
+        self._file = file
+        self._video = video
+        self._frames = frames
+
+    def take(self, rows: list[int], pictures: list[Any]) -> None:
+        taken = []
+        for row, picture in zip(rows, pictures, strict=True):
+            number = self._frames[row]
+            places = [(self._assembly, self._assembly.targets[self._file, number])]
+            taken.append(Taken(number, picture, None, list(places)))
+        self._workshop.take(self._video, taken)
+        for each in taken:
+            if each.error is not None:
+                raise each.error
+
+    def confirm(self) -> None:
+        pass
+
+    def reject(self) -> None:
+        pass
 
 
-def _conversions(video: OpenVideo, layout: SurfaceLayout, frame: int) -> list[Conversion]:
+def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
+    """Launches what makes the final values of frames."""
+    for name in assembly.batch:
+        order = assembly.places[name]
+        work: dict[int, tuple[BoundDesc, list[tuple[int, int, int, tuple[int, int, int]]]]] = {}
+        for addresses, places in frames:
+            for row, k in places:
+                if order[k] < 0:
+                    continue
+                video = assembly.video(row)
+                own = video.bound[name]
+                found = work.get(id(own))
+                if found is None:
+                    found = work[id(own)] = (own, [])
+                moves = own.desc.random_flip or own.base_size != own.output_size
+                how = placement(own, assembly.samples[row].draw) if moves else (0, 0, 0)
+                which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
+                found[1].append((addresses[which], row, order[k], how))
+        for own, entries in work.values():
+            for low in range(0, len(entries), lane.placing.capacity):
+                part = entries[low : low + lane.placing.capacity]
+                tables = lane.placing.send(len(part), *zip(*part, strict=True))
+                from_, rows, slots, placements = tables
+                finish(own, from_, assembly.batch[name], rows, slots, placements, lane.stream, len(part))
+
+
+def _wait_to_write(bases: Sequence[DeviceBases], lane: Lane) -> None:
+    """Makes a stream wait until nobody uses memory that is to be written to."""
+    for event in {event for each in bases for event in each.in_use}:
+        event.wait(lane.handle)
+
+
+def _plain_name(video: OpenVideo) -> str | None:
+    """The name of the only description, where what is kept of a frame is already what goes into the batch."""
+    if len(video.bound) > 1:
+        return None
+    ((name, bound),) = video.bound.items()
+    desc = bound.desc
+    plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
+    return name if plain and bound.base_size == bound.output_size else None
+
+
+def _address(assembly: Assembly, name: str, row: int, k: int) -> int:
+    """Where a frame begins in a batch of bytes."""
+    batch = assembly.batch[name]
+    sample, frame = batch.stride()[:2]
+    return int(batch.data_ptr() + row * sample + assembly.places[name][k] * frame)
+
+
+def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:
+    """The addresses of a frame's bases that lie one behind the other."""
+    addresses = []
+    for channels, height, width in video.base_shapes.values():
+        addresses.append(begin)
+        begin += channels * height * width
+    return tuple(addresses)
+
+
+def _conversions(video: OpenVideo, layout: SurfaceLayout) -> list[Conversion]:
+    """What makes each of the bases of a decoder's pictures; none where they have another size than they should."""
     stream = video.index.stream
     format_ = pixel_format(stream.pix_fmt)
     bits = format_.bits if format_ is not None else 8
-    found = []
-    for kind, shape in video.base_shapes.items():
-        as_it_is = replace(stream, height=layout.height, width=layout.width)
-        conversion = Conversion.of(as_it_is, kind, surface_format(layout.format), bits)
-        if conversion.output_size != shape[1:]:
-            raise FrameSizeError(
-                video.index.path,
-                f"frame {frame} is {layout.width}x{layout.height}, not {stream.width}x{stream.height} as the stream's "
-                "header says: the size changes in mid-stream; give scale_width and scale_height",
-            )
-        found.append(conversion)
-    return found
+    as_it_is = replace(stream, height=layout.height, width=layout.width)
+    format_name = surface_format(layout.format)
+    found = [Conversion.of(as_it_is, kind, format_name, bits) for kind in video.base_shapes]
+    sizes = [shape[1:] for shape in video.base_shapes.values()]
+    return found if [conversion.output_size for conversion in found] == sizes else []
+
+
+def _other_size(video: OpenVideo, layout: SurfaceLayout, frame: int) -> FrameSizeError:
+    stream = video.index.stream
+    return FrameSizeError(
+        video.index.path,
+        f"frame {frame} is {layout.width}x{layout.height}, not {stream.width}x{stream.height} as the stream's "
+        "header says: the size changes in mid-stream; give scale_width and scale_height",
+    )

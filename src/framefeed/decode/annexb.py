@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.nal import is_annex_b, split_counted
@@ -10,6 +14,8 @@ from framefeed.index.bitstream.nal import is_annex_b, split_counted
 __all__ = ["Framing", "framing"]
 
 _START = b"\0\0\0\1"
+_START_ARRAY = np.frombuffer(_START, np.uint8)
+_BIG_ENDIAN = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,9 @@ class Framing:
             first: Whether decoding begins with it.
         """
         if self.length_size == 4:  # as long as a start code: replaced where they are
-            at, end = len(self.headers) if first else 0, 0
+            at = len(self.headers) if first else 0
             out = bytearray(self.headers + data) if first else bytearray(data)
-            end = len(out)
-            while at + 4 <= end:
-                length = int.from_bytes(out[at : at + 4], "big")
-                out[at : at + 4] = _START
-                at += 4 + length
+            _replace_lengths(out, at, len(out))
             return out
         out = bytearray(self.headers) if first else bytearray()
         if self.length_size:
@@ -53,7 +55,42 @@ class Framing:
             out += data
         return out
 
+    def join(self, packets: Sequence[bytes | memoryview], first: bool) -> bytearray:
+        """Packets that follow one another as one piece of the stream.
 
+        Args:
+            packets: At least one.
+            first: Whether decoding begins with them.
+        """
+        if self.length_size not in (0, 4):
+            return bytearray().join([self.convert(data, first and not place) for place, data in enumerate(packets)])
+        headers = self.headers if first else b""
+        out = bytearray().join([headers, *packets])
+        if self.length_size:
+            sizes = np.fromiter(map(len, packets), np.int64, len(packets))
+            ends = len(headers) + np.cumsum(sizes)
+            begins = ends - sizes
+            view = np.frombuffer(out, np.uint8)
+            if sizes.min() >= 4:
+                heads = view[begins[:, None] + np.arange(4)]
+                lengths = heads.astype(np.int64) @ _BIG_ENDIAN
+                view[begins[:, None] + np.arange(4)] = _START_ARRAY
+                begins = begins + 4 + lengths  # most packets are a single unit, and end there
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+                if begin < end:
+                    _replace_lengths(out, begin, end)
+        return out
+
+
+def _replace_lengths(data: bytearray, at: int, end: int) -> None:
+    """Puts start codes in the place of lengths of four bytes."""
+    while at + 4 <= end:
+        length = int.from_bytes(data[at : at + 4], "big")
+        data[at : at + 4] = _START
+        at += 4 + length
+
+
+@functools.lru_cache(maxsize=256)
 def framing(codec: str, extradata: bytes) -> Framing:
     """The framing of a stream's packets, from its out-of-band headers."""
     if codec not in ("h264", "hevc"):

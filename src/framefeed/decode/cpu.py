@@ -97,8 +97,6 @@ class CpuSession:
 class CpuFactory:
     """Makes CPU sessions; streams with the same headers can share one."""
 
-    hardware = False
-
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Everything that a context is made from."""
         return (

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 from numpy.typing import ArrayLike
 
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
-from framefeed.decode.session import Running, SessionFactory
+from framefeed.decode.session import Running, RunSession, SessionFactory, Taker
 from framefeed.index.video_index import VideoIndex
+from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
 from framefeed.plan.schedule import choose_wide_jobs, wide_threads
-from framefeed.source import PacketSource
+from framefeed.source import CutOff, PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["Engine", "available_cpus"]
@@ -40,7 +43,6 @@ class Engine:
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
         self.max_threads = max_threads or available_cpus()
-        self._hardware = factory.hardware
         # Two for each thread: one being reset for the next file while another is left running in a group.
         self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
         self._reset()
@@ -49,6 +51,7 @@ class Engine:
     def _reset(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._turns = threading.Semaphore(self.max_threads)
 
     def decode(
         self,
@@ -60,7 +63,6 @@ class Engine:
         num_threads: int,
         read_on: bool = False,
         long_groups: bool = False,
-        after_job: Callable[[], None] | None = None,
     ) -> Plan:
         """Decodes frames; ``sink(row, picture)`` gets each different one once, from any of the threads.
 
@@ -73,28 +75,48 @@ class Engine:
             read_on: Whether the frames that follow will probably be asked for next.
             long_groups: Whether these are parts of long groups that will be gone through to their ends: each gets a
                 decoder with all threads, side by side with the others.
-            after_job: Called by the thread that decoded a group when its last picture has gone to the sink, while the
-                decoder is still that thread's own.
 
         Raises:
             DecodeError: A wanted frame could not be decoded exactly.
         """
-        if self._hardware:
-            read_on = long_groups = False
         running = self.pool.take_running(index)
-        plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
+        with PLAN:
+            plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
         leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
         for unused in running.values():
             self.pool.keep_running(index, unused)
-        task = _Task(self, index, source, sink, leases, read_on, after_job or _nothing)
+        task = _Task(self, index, source, sink, leases, read_on)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
-        wide = 0 if long_groups or self._hardware else choose_wide_jobs([job.cost for job in jobs], num_threads)
+        wide = 0 if long_groups else choose_wide_jobs([job.cost for job in jobs], num_threads)
         if read_on and not wide and not long_groups and num_threads > 1:
             jobs, wide = _widen_last(index, jobs)
         for job in jobs[:wide]:
             task.run(job, wide_threads(index.stream.codec, num_threads))
         self._run_side_by_side(task, jobs[wide:], num_threads, each)
+        task.finish()
+        return plan
+
+    def decode_runs(
+        self, index: VideoIndex, source: PacketSource, wanted: ArrayLike, taker: Taker, *, num_threads: int
+    ) -> Plan:
+        """Decodes frames in whole runs, each different one once; for decoders whose pictures last a moment only.
+
+        Args:
+            index: The video.
+            source: Gives its packets.
+            wanted: Frame numbers, in any order, repeated or not. Row i of the taker is ``wanted[i]``.
+            taker: Takes the pictures.
+            num_threads: How many threads this request may use.
+
+        Raises:
+            DecodeError: A wanted frame could not be decoded exactly.
+        """
+        with PLAN:
+            plan = plan_frames(index.packets, wanted)
+        sink = _sink_of(taker)
+        task = _Task(self, index, source, sink, {}, False, taker, self._turns)
+        self._run_side_by_side(task, plan.jobs, num_threads, 1)
         task.finish()
         return plan
 
@@ -130,10 +152,6 @@ class Engine:
             return self._executor.submit(work)  # type: ignore[arg-type]
 
 
-def _nothing() -> None:
-    pass
-
-
 def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJob], int]:
     """Puts the last group first, to be run wide, where requests like this one will stay in that group for long."""
     last = max(jobs, key=lambda job: job.start, default=None)
@@ -144,6 +162,10 @@ def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJo
     if rest <= sum(job.cost for job in jobs):
         return jobs, 0
     return [last, *(job for job in jobs if job is not last)], 1
+
+
+def _sink_of(taker: Taker) -> Sink:
+    return lambda row, picture: taker.take([row], [picture])
 
 
 class _Task:
@@ -157,40 +179,87 @@ class _Task:
         sink: Sink,
         leases: dict[int, Running],
         read_on: bool,
-        after_job: Callable[[], None],
+        taker: Taker | None = None,
+        turns: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self._after_job = after_job
+        self._turns = turns or contextlib.nullcontext()
         self._pool = engine.pool
         self._index = index
         self._source = source
         self._sink = sink
         self._leases = leases
         self._read_on = read_on
+        self._taker = taker
         self._failed: dict[int, str] = {}
         self.stopped = False
 
     def run(self, job: DecodeJob, num_threads: int) -> None:
         """Runs a job on a session of its own."""
+        with self._turns:  # where threads of the user's are more than there should be decoders
+            self._run(job, num_threads)
+
+    def _run(self, job: DecodeJob, num_threads: int) -> None:
         running = self._leases.pop(job.start, None)
         if running is None:
             running = self._pool.take(self._index, job.start, num_threads)
+        if self._taker is not None:
+            if self._run_whole(job, running, self._taker):
+                return
+            if not cast(RunSession, running.session).numbers_pictures:
+                self._failed |= dict.fromkeys(job.wanted.tolist(), "its group does not decode as a whole on the GPU")
+                return
+            running = self._pool.take(self._index, job.start, num_threads)
         try:
-            alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
-            self._after_job()
-        except Failures:
-            self._after_job()
-            self._diagnose(dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True)))
+            with DECODE:
+                alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
+            self._confirm()
+        except Failures as failures:
+            self._confirm()
+            self._after_failure(running)
+            slots = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
+            self._diagnose({packet: slots[packet] for packet in failures.missing})
             return
+        except BaseException:
+            self._after_failure(running)
+            raise
+        if self._taker is not None:
+            running.new_headers = False
         if alive:
             self._pool.keep_running(self._index, running)
         else:
             self._pool.give_back(running)
 
-    def _diagnose(self, rows: dict[int, int]) -> None:
-        """Finds out which pictures of a job that failed can be had: from the start, with one thread.
+    def _run_whole(self, job: DecodeJob, running: Running, taker: Taker) -> bool:
+        """Runs a job in one go; returns False where that did not work, and it has to be done packet by packet."""
+        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
+        session = cast(RunSession, running.session)
+        whole = False
+        try:
+            with contextlib.suppress(CutOff):
+                whole = session.run(job.packets, self._source.read(job.packets), rows, taker.take)
+        finally:
+            if not whole:
+                taker.reject()
+            self._pool.give_back(running)
+        if whole:
+            taker.confirm()
+        return whole
 
-        Pictures that come before the damage in decode order are whole, but a decoder that stumbles may lose those that
-        it still held. They are asked for again without what follows them.
+    def _after_failure(self, running: Running) -> None:
+        """A decoder that is given all headers with every run can be used again; others cannot be trusted."""
+        if self._taker is not None:
+            running.new_headers = False
+            self._pool.give_back(running)
+
+    def _confirm(self) -> None:
+        if self._taker is not None:
+            self._taker.confirm()
+
+    def _diagnose(self, rows: dict[int, int]) -> None:
+        """Gets those of the missing pictures of a job that can be had: from the start, with one thread.
+
+        A decoder that stumbles may lose whole pictures that it still held. They are asked for again without what is
+        damaged, until it is known of each that it comes out or why it cannot.
         """
         frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
         while rows:
@@ -203,16 +272,23 @@ class _Task:
 
             try:
                 run_job(self._index, self._source, job, running, sink, read_on=False)
-                self._after_job()
+                self._confirm()
             except Failures as failures:
-                self._after_job()
-                before = {packet for packet in failures.lost if packet < failures.first_damaged}
-                again = before if len(before) < len(rows) else set()
-                self._failed |= {packet: why for packet, why in failures.reasons.items() if packet not in again}
-                rows = {packet: rows[packet] for packet in again}
+                self._confirm()
+                self._after_failure(running)
+                self._failed |= failures.hopeless
+                again = {packet: rows[packet] for packet in failures.missing - failures.hopeless.keys()}
+                if len(again) == len(rows):
+                    break
+                rows = again
             else:
                 self._pool.give_back(running)
                 return
+        if len(rows) == 1:
+            self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it")
+        elif rows:  # nothing came out, and nothing says why: each on its own, as if the others had not been asked for
+            for packet, row in rows.items():
+                self._diagnose({packet: row})
 
     def finish(self) -> None:
         """Raises for the earliest frame that failed."""

@@ -6,11 +6,14 @@ noticed: the picture comes out damaged, as it would from a real decoder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from framefeed.decode.session import CorruptPicture, PacketError, Session
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.decode.session import CorruptPicture, PacketError, Session, TakeRun
 from framefeed.index.video_index import VideoIndex
 from framefeed.types import StreamInfo
 
@@ -33,6 +36,8 @@ class FakeFactory:
         ranks: For each packet, its place in presentation order; None for one that shows nothing.
         delay: How many pictures a session holds back to put them into order.
         broken: Packets that no decoder can read.
+        swallowed: Packets whose pictures get lost where a whole run is decoded.
+        numbers_pictures: Whether pictures can be told apart where packets are fed one by one.
         fed: Every packet that any session was fed, in order.
     """
 
@@ -40,8 +45,9 @@ class FakeFactory:
     ranks: Sequence[int | None]
     delay: int = 0
     broken: frozenset[int] = frozenset()
+    swallowed: frozenset[int] = frozenset()
+    numbers_pictures: bool = True
     fed: list[int] = field(default_factory=list)
-    hardware: bool = False
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """All streams share sessions."""
@@ -63,8 +69,33 @@ class _FakeSession:
         self._waiting: dict[int, int] = {}
         self._ended = False
 
+    @property
+    def numbers_pictures(self) -> bool:
+        return self._stream.numbers_pictures
+
     def assign(self, index: VideoIndex) -> None:
         pass
+
+    def run(
+        self,
+        numbers: NDArray[np.int64],
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        rows: Mapping[int, int],
+        take: TakeRun,
+    ) -> bool:
+        """Hands pictures on two at a time, each under the number that its place in the order gives it."""
+        stream = self._stream
+        fed = [number for number, _ in packets if stream.ranks[number] is not None]
+        stream.fed += fed
+        order = sorted(fed, key=lambda number: stream.ranks[number] or 0)
+        came = [number for number in order if number not in stream.swallowed and number not in stream.broken]
+        pairs = [
+            (rows[label], FakePicture(number)) for label, number in zip(order, came, strict=False) if label in rows
+        ]
+        for low in range(0, len(pairs), 2):
+            taken, pictures = zip(*pairs[low : low + 2], strict=True)
+            take(list(taken), list(pictures))
+        return len(came) == len(order)
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         if self._ended:

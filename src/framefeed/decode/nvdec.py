@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from framefeed.decode.annexb import Framing, framing
-from framefeed.decode.session import PacketError, Session
+from framefeed.decode.session import PacketError, Session, TakeRun
+from framefeed.driver import copy_on_device, new_stream
 from framefeed.errors import MissingBackend, UnsupportedCodec
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.h264_headers import parse_sps
 from framefeed.index.video_index import VideoIndex
+from framefeed.marks import DECODE, READ
 from framefeed.types import NO_PTS, StreamInfo
 
-__all__ = ["NvdecFactory", "Surface", "capabilities", "check_supported", "new_stream", "num_units", "pixel_format"]
+__all__ = ["NvdecFactory", "Surface", "SurfaceLayout", "capabilities", "check_supported", "num_units", "pixel_format"]
 
 # What FFmpeg calls a codec, and PyNvVideoCodec.
 _CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2",
            "mpeg1video": "MPEG1", "mpeg4": "MPEG4", "mjpeg": "JPEG"}  # fmt: skip
 
-# Those whose pictures have been shown to be the CPU's, bit for bit. VP8 and VP9 have not: with hidden frames, and in
-# error-resilient streams, pictures came out under the number of their neighbour.
-EXACT_CODECS = ("h264", "hevc")
+# Those whose pictures have been shown to be the CPU's, bit for bit.
+EXACT_CODECS = ("h264", "hevc", "vp8", "vp9")
 
 _START_CODE = b"\0\0\0\1"
 _SPS = 7
 _H264_PROFILES = (66, 77, 100)  # baseline, main, high
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not in step with the default stream
+# How many packets are fed at once, and what their pictures may take: a decoder keeps them all until the next time.
+MAX_RUN = 32
+MAX_RUN_BYTES = 96 << 20
+MAX_ASIDE = 16
+
+# Codecs whose packets can be put one behind the other, because they begin with start codes.
+_JOINED = ("h264", "hevc")
+
+_UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 # Pictures of the sizes up to here share decoders; larger ones make the decoders grow, once.
 LEAST_SIZE = (1920, 1088)
@@ -121,6 +136,8 @@ def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
         return f"{stream.codec} {width}x{height}", f"this GPU's decoder takes {sizes}"
     if (index.packets.pts == NO_PTS).any():
         return what, "it has packets without time stamps, whose pictures a GPU's decoder may mix up"
+    if index.packets.has(PacketKind.MULTIPLE).any():
+        return what, "it has packets with several pictures"
     if index.packets.has(PacketKind.NEW_HEADERS)[1:].any():
         return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
     if stream.codec == "h264":
@@ -193,19 +210,6 @@ class Surface:
         return self.layout.height
 
 
-def new_stream(device: int) -> Any:
-    """A CUDA stream that nobody else has: torch hands the same 32 out again and again. It is never destroyed."""
-    import torch
-
-    torch.cuda.set_device(device)
-    driver = ctypes.CDLL("libcuda.so.1")
-    handle = ctypes.c_void_p()
-    error = driver.cuStreamCreate(ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
-    if error or handle.value is None:
-        raise RuntimeError(f"a CUDA stream could not be made: error {error}")
-    return torch.cuda.ExternalStream(handle.value, device=device)  # type: ignore[no-untyped-call]
-
-
 class NvdecSession:
     """A hardware decoder on a CUDA stream of its own.
 
@@ -225,13 +229,22 @@ class NvdecSession:
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = _library().PacketData()
+        self._flush = _library().PacketData()
+        self._flush.bsl = 0
         self._first = True
+        self._aside: Any = None
         # Decoders put the times of pictures into rising order, so packets are stamped with their place in it.
         self._fed: dict[int, int] = {}
+
+    @property
+    def numbers_pictures(self) -> bool:
+        """Not for codecs with hidden frames: pictures come out under the time of a neighbour."""
+        return self._joins
 
     def assign(self, index: VideoIndex) -> None:
         """Makes it ready for a video; a decoder is made anew only for pictures larger than any before."""
         stream = index.stream
+        self._table = index.packets
         self._ranks = index.packets.display_rank
         self._framing: Framing = framing(stream.codec, stream.extradata)
         size = (stream.width, stream.height)
@@ -244,7 +257,8 @@ class NvdecSession:
         if size != self._size or stream.pix_fmt != self._pix_fmt:
             self._layout = None
         self._size, self._pix_fmt = size, stream.pix_fmt
-        self._layout_changes = stream.codec not in ("h264", "hevc")
+        self._joins = stream.codec in _JOINED
+        self._layout_changes = not self._joins
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
@@ -260,34 +274,200 @@ class NvdecSession:
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
-        packet = _library().PacketData()
-        packet.bsl = 0
         self._first = True
-        pictures = self._pictures(packet)
+        pictures = self._pictures(self._flush)
         self._fed.clear()
         return pictures
 
     def reset(self) -> None:
         """Forgets what has not come out."""
         if not self._first:
-            self.drain()
+            with contextlib.suppress(PacketError):  # it is made anew then
+                self.drain()
 
-    def _pictures(self, packet: Any) -> list[tuple[int, Any]]:
+    def run(
+        self,
+        numbers: NDArray[np.int64],
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        rows: Mapping[int, int],
+        take: TakeRun,
+    ) -> bool:
+        """Decodes a whole run of packets, and ends the stream.
+
+        Pictures are told apart by their order alone, which is right if as many come out as are shown.
+        """
+        seen = numbers[(self._table.flags[numbers] & _UNSEEN) == 0]
+        order = seen[np.argsort(self._ranks[seen], kind="stable")].tolist()
         try:
-            frames = self._decoder.Decode(packet)
+            decode = self._joined if self._joins else self._one_by_one
+            return decode(packets, order, rows, take) == len(order)
+        except PacketError:
+            return False
+
+    def _joined(
+        self,
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        order: Sequence[int],
+        rows: Mapping[int, int],
+        take: TakeRun,
+    ) -> int:
+        """Feeds packets many at a time; returns how many pictures came."""
+        pieces = self._pieces(packets)
+        piece = next(pieces, [])
+        came = 0
+        while piece:
+            following = next(pieces, [])
+            with DECODE:
+                frames = self._decode(self._framing.join(piece, self._first))
+            if not following:
+                return came + self._last(frames, order[came:], rows, take)
+            came += self._hand_on(frames, order[came:], rows, take)
+            piece = following
+        return came
+
+    def _pieces(self, packets: Iterable[tuple[int, bytes | memoryview]]) -> Iterator[list[bytes | memoryview]]:
+        """As many packets at a time as the decoder has memory for their pictures."""
+        width, height = self._size
+        wide = 1 if self._layout is not None and self._layout.format == "NV12" else 2
+        most = max(4, min(MAX_RUN, MAX_RUN_BYTES // max(1, wide * width * height * 3 // 2)))
+        source = iter(packets)
+        while True:
+            with READ:
+                piece = [data for _, data in itertools.islice(source, most)]
+            if not piece:
+                return
+            yield piece
+
+    def _last(self, frames: Sequence[Any], order: Sequence[int], rows: Mapping[int, int], take: TakeRun) -> int:
+        """Ends the stream; hands the last pictures on together with those before, which costs half as much.
+
+        The last ones come to lie where the first of those before are, so these are copied aside. That they do is the
+        library's own affair, so it is checked.
+        """
+        missing = len(order) - len(frames)
+        if not 0 < missing <= min(MAX_ASIDE, len(frames)):
+            came = self._hand_on(frames, order, rows, take)
+            with DECODE:
+                frames = self._end()
+            return came + self._hand_on(frames, order[came:], rows, take)
+        surfaces = [
+            self._surface(frame) if number in rows else None for number, frame in zip(order, frames, strict=False)
+        ]
+        given_up = {frame.GetPtrToPlane(0) for frame in frames[:missing]}
+        for place, surface in enumerate(surfaces[:missing]):
+            if surface is not None:
+                surfaces[place] = self._copy(surface, place)
+        with DECODE:
+            tail = self._end()
+        if not given_up.issuperset(frame.GetPtrToPlane(0) for frame in tail) or len(tail) != missing:
+            raise PacketError("pictures do not come out as they should")
+        rest = order[len(frames) :]
+        surfaces += [self._surface(frame) if number in rows else None for number, frame in zip(rest, tail, strict=True)]
+        wanted = [
+            (rows[number], surface) for number, surface in zip(order, surfaces, strict=True) if surface is not None
+        ]
+        if wanted:
+            take([row for row, _ in wanted], [surface for _, surface in wanted])
+        return len(order)
+
+    def _hand_on(self, frames: Sequence[Any], order: Sequence[int], rows: Mapping[int, int], take: TakeRun) -> int:
+        """Hands the wanted ones of some pictures on; returns how many there are."""
+        if len(frames) > len(order):
+            raise PacketError("more pictures came out than went in")
+        taken, surfaces = [], []
+        for number, frame in zip(order, frames, strict=False):
+            if number in rows:
+                taken.append(rows[number])
+                surfaces.append(self._surface(frame))
+        if taken:
+            take(taken, surfaces)
+        return len(frames)
+
+    def _one_by_one(
+        self,
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        order: Sequence[int],
+        rows: Mapping[int, int],
+        take: TakeRun,
+    ) -> int:
+        """Feeds packets one at a time; wanted pictures are copied aside, so that many can be handed on at once."""
+        came = 0
+        taken: list[int] = []
+        surfaces: list[Surface] = []
+
+        def hand_on() -> None:
+            if taken:
+                take(taken, surfaces)
+                taken.clear()
+                surfaces.clear()
+
+        def keep(frames: Sequence[Any], came: int) -> int:
+            if came + len(frames) > len(order):
+                raise PacketError("more pictures came out than went in")
+            for frame in frames:
+                row = rows.get(order[came])
+                came += 1
+                if row is None:
+                    continue
+                surface = self._surface(frame)
+                if surfaces and (len(surfaces) == MAX_ASIDE or surfaces[0].layout is not surface.layout):
+                    hand_on()
+                taken.append(row)
+                surfaces.append(self._copy(surface, len(surfaces)))
+            return came
+
+        with DECODE:
+            for _, data in packets:
+                came = keep(self._decode(bytearray(data)), came)
+            came = keep(self._end(), came)
+        hand_on()
+        return came
+
+    def _copy(self, surface: Surface, slot: int) -> Surface:
+        import torch
+
+        size = surface.layout.num_bytes
+        if self._aside is None or self._aside.shape[1] < size:
+            with torch.cuda.stream(self._cuda_stream):
+                self._aside = torch.empty((MAX_ASIDE, size), dtype=torch.uint8, device=self._cuda_stream.device)
+        address = self._aside.data_ptr() + slot * self._aside.shape[1]
+        copy_on_device(address, surface.address, size, self._cuda_stream.cuda_stream)
+        return Surface(address, surface.layout, self._cuda_stream)
+
+    def _decode(self, content: bytearray) -> Sequence[Any]:
+        packet = self._packet
+        packet.bsl_data = ctypes.addressof(ctypes.c_char.from_buffer(content))
+        packet.bsl = len(content)
+        packet.pts = 0
+        self._first = False
+        return self._frames(packet)
+
+    def _end(self) -> Sequence[Any]:
+        self._first = True
+        return self._frames(self._flush)
+
+    def _frames(self, packet: Any) -> Sequence[Any]:
+        try:
+            frames: Sequence[Any] = self._decoder.Decode(packet)
         except Exception as error:  # PyNvVideoCodec's own; the decoder is of no use afterwards
             self._decoder = None
             self._max_size = (0, 0)
             raise PacketError(str(error).strip().replace("\n", " ")) from error
+        return frames
+
+    def _pictures(self, packet: Any) -> list[tuple[int, Any]]:
         pictures: list[tuple[int, Any]] = []
-        for frame in frames:
+        for frame in self._frames(packet):
             number = self._fed.pop(frame.getPTS(), None)
             if number is not None:
-                if self._layout is None or self._layout_changes:
-                    layout = self._layout_of(frame)
-                    self._layout = layout if layout != self._layout else self._layout
-                pictures.append((number, Surface(frame.GetPtrToPlane(0), self._layout, self._cuda_stream)))
+                pictures.append((number, self._surface(frame)))
         return pictures
+
+    def _surface(self, frame: Any) -> Surface:
+        if self._layout is None or self._layout_changes:
+            layout = self._layout_of(frame)
+            self._layout = layout if layout != self._layout else self._layout
+        return Surface(frame.GetPtrToPlane(0), self._layout, self._cuda_stream)
 
     def _layout_of(self, frame: Any) -> SurfaceLayout:
         rows, columns = frame.shape[:2]
@@ -310,8 +490,6 @@ class NvdecFactory:
         device: The GPU's number.
         created: How many decoders have been made.
     """
-
-    hardware = True
 
     def __init__(self, device: int) -> None:
         self.device = device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +19,10 @@ from framefeed.types import DecodeJob
 __all__ = ["Failures", "Sink", "run_job"]
 
 # As plain numbers: operations on flags themselves take microseconds.
-_NEW_HEADERS, _NONREF = int(PacketKind.NEW_HEADERS), int(PacketKind.NONREF)
+_NEW_HEADERS, _NONREF, _SECOND_FIELD = (
+    int(kind) for kind in (PacketKind.NEW_HEADERS, PacketKind.NONREF, PacketKind.SECOND_FIELD)
+)
+_UNSEEN = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
@@ -29,26 +31,25 @@ Sink = Callable[[int, Any], None]
 
 
 class Failures(Exception):
-    """Wanted pictures of a job that could not be decoded.
+    """Wanted pictures of a job that were not handed on. Those that were are whole.
 
     Attributes:
-        reasons: Packet number -> what is wrong.
-        lost: Those that just did not come out.
-        first_damaged: The first packet that is damaged, whether others refer to it or not.
+        missing: Their packets' numbers.
+        hopeless: By packet number, what is wrong with those of them that cannot be had, if it was a fresh session that
+            is not delayed. The others may come out where what is damaged is not fed.
     """
 
-    def __init__(self, reasons: dict[int, str], lost: set[int], first_damaged: int) -> None:
-        super().__init__(f"{len(reasons)} pictures failed")
-        self.reasons = reasons
-        self.lost = lost
-        self.first_damaged = first_damaged
+    def __init__(self, missing: set[int], hopeless: dict[int, str]) -> None:
+        super().__init__(f"{len(missing)} pictures failed")
+        self.missing = missing
+        self.hopeless = hopeless
 
 
 class _Collector:
     """Matches pictures with rows and keeps book of what went wrong.
 
-    A decoder that tells damage only when a picture comes out may let out pictures that are built on it before. So its
-    pictures are held back until everything before them in decode order has come out, and is whole.
+    Some damage is told only when its picture comes out, and pictures that are built on it may come out before. So they
+    are held back until every reference before them in decode order has come out, and is whole.
     """
 
     def __init__(self, index: VideoIndex, job: DecodeJob, running: Running, sink: Sink) -> None:
@@ -57,51 +58,56 @@ class _Collector:
         self._sink = sink
         self._pending = running.pending
         self._spare: dict[int, Any] | None = None
-        self._holds = running.session.lasting and not running.session.strict
+        self._holds = running.session.lasting
+        self._delayed = running.session.delayed and self._holds
         self._held: dict[int, Any] = {}
-        self._first_damaged = sys.maxsize
-        self.corrupt: set[int] = set()
-        self.delivered: set[int] = set()
+        self._first_damaged = sys.maxsize  # of those that others refer to
+        self._damaged: dict[int, str] = {}
+        self.damaged = False
+        self._delivered: set[int] = set()
 
     def take(self, pictures: list[tuple[int, Any]]) -> None:
         """Hands wanted pictures on; drops the others."""
         for number, picture in pictures:
             self._pending.discard(number)
             if isinstance(picture, CorruptPicture):
-                self.corrupt.add(number)
-                if not int(self._flags[number]) & _NONREF:
-                    self._first_damaged = min(self._first_damaged, number)
+                self.refuse(number, "its data is damaged")
             elif number in self._rows:
-                if self._holds:
-                    self._held[number] = picture
-                elif number < self._first_damaged and number not in self.corrupt:
-                    self._deliver(number, picture)
+                self._held[number] = picture
             elif self._spare is not None:
                 self._spare[number] = picture
                 while len(self._spare) > MAX_SPARE:
                     del self._spare[next(iter(self._spare))]
-
         if self._held:
-            self._let_go(min(self._pending, default=sys.maxsize))
+            self._let_go(self._first_unsure() if self._holds else sys.maxsize)
 
-    def refuse_from(self, packet: int) -> None:
-        """The decoder refused a packet that others refer to: no picture from there on is believed."""
-        self._first_damaged = min(self._first_damaged, packet)
+    def refuse(self, number: int, reason: str) -> None:
+        """A packet is damaged: its picture is not believed, nor, where others refer to it, any that follows it."""
+        self.damaged = True
+        while number and int(self._flags[number]) & _SECOND_FIELD:
+            number -= 1  # the picture is that of the first field
+        self._damaged.setdefault(number, reason)
+        if not int(self._flags[number]) & _NONREF:
+            self._first_damaged = min(self._first_damaged, number)
 
     def end(self) -> None:
-        """Nothing more will come out: hands on what was held back and is whole."""
-        self._let_go(sys.maxsize)
+        """Nothing more will come out: hands on what was held back and is whole.
 
-    def _let_go(self, first_pending: int) -> None:
-        for number in [number for number in self._held if number < first_pending]:
+        Of several threads, one may have failed without a word while others were emptied: there is no telling then.
+        """
+        self._let_go(self._first_unsure() if self._delayed else sys.maxsize)
+
+    def _first_unsure(self) -> int:
+        """The first packet that others refer to and whose picture has not come out."""
+        pending, flags = self._pending, self._flags
+        return min((number for number in pending if not int(flags[number]) & _NONREF), default=sys.maxsize)
+
+    def _let_go(self, first_unsure: int) -> None:
+        for number in [number for number in self._held if number < first_unsure]:
             picture = self._held.pop(number)
-            if number < self._first_damaged and number not in self.corrupt:
-                self._deliver(number, picture)
-
-    def _deliver(self, number: int, picture: Any) -> None:
-        if number not in self.delivered:
-            self.delivered.add(number)
-            self._sink(self._rows[number], picture)
+            if number < self._first_damaged and number not in self._damaged and number not in self._delivered:
+                self._delivered.add(number)
+                self._sink(self._rows[number], picture)
 
     def take_spare(self, running: Running) -> None:
         """Hands on wanted pictures that came out earlier."""
@@ -113,15 +119,25 @@ class _Collector:
         """From now on keeps pictures that nobody asked for yet: they are the next in presentation order."""
         self._spare = running.spare
 
-    @property
-    def missing(self) -> set[int]:
-        """Wanted pictures that have not come out."""
-        return self._rows.keys() - self.delivered
+    def drop_spare(self, running: Running) -> None:
+        """Forgets those of them that are not whole for sure."""
+        end = min(self._first_damaged, self._first_unsure())
+        for number in [number for number in running.spare if number >= end or number in self._damaged]:
+            del running.spare[number]
 
     @property
     def done(self) -> bool:
-        """Whether every wanted picture has come out."""
-        return len(self.delivered) == len(self._rows)
+        """Whether every wanted picture has been handed on."""
+        return len(self._delivered) == len(self._rows)
+
+    def failures(self) -> Failures:
+        """What was not handed on, and why."""
+        first = self._first_damaged
+        missing = self._rows.keys() - self._delivered
+        hopeless = {n: f"packet {n} is damaged ({why})" for n, why in self._damaged.items() if n in missing}
+        # In decode order everything after a damaged reference may be built on it.
+        hopeless |= {n: f"packet {first} is damaged ({self._damaged[first]})" for n in missing if n >= first}
+        return Failures(missing, hopeless)
 
 
 def run_job(
@@ -134,7 +150,7 @@ def run_job(
         source: Gives its packets.
         job: What to feed and what to keep.
         running: The session; one that stands where ``job.resume`` says, or a fresh one.
-        sink: Takes the pictures.
+        sink: Takes the pictures, none but whole ones.
         read_on: Whether to get the last pictures out by feeding the packets that follow, so that the session can go on
             from there, rather than by ending the stream.
 
@@ -142,92 +158,79 @@ def run_job(
         Whether the session can go on from where it is. If not, it needs a reset.
 
     Raises:
-        Failures: Some wanted pictures could not be decoded exactly. The session must not be used again.
+        Failures: Some wanted pictures did not come out, or are not whole. The session must not be used again.
     """
-    table = index.packets
     collector = _Collector(index, job, running, sink)
     if job.resume < 0:
         running.restart(job.start)
     if read_on:
         collector.keep_spare(running)
     collector.take_spare(running)
-    error = _feed(index, source, job.packets, running, collector)
-    if error is None and not collector.done and read_on:
-        tail = np.arange(running.next_packet, table.run_end(running.next_packet, job.start))
-        error = _feed(index, source, tail, running, collector, until_done=True)
-    # A decoder that is not strict has to be emptied to know whether what the pictures are built on is sound.
-    unsure = bool(running.pending) and not running.session.strict and not read_on
-    if error is not None:
-        collector.refuse_from(error[0])
-    if error is not None or not collector.done or collector.corrupt or unsure:
+    _decode(index, source, job, running, collector, read_on=read_on)
+    if not collector.done:
+        raise collector.failures()
+    if not running.ended:
+        return True
+    if collector.damaged:
+        collector.drop_spare(running)
+        running.new_headers = True  # or anything else: it is not known what a decoder makes of damage
+    running.pending.clear()
+    return bool(running.spare)
+
+
+def _decode(
+    index: VideoIndex, source: PacketSource, job: DecodeJob, running: Running, collector: _Collector, *, read_on: bool
+) -> None:
+    """Feeds a session until it has nothing more to give for a job.
+
+    It stops at once where a packet is refused: what came out before that is whole, but a decoder with several threads
+    does not say which packet it was, and none says what it does to those that follow.
+    """
+    session = running.session
+    try:
+        _feed(index, source.read(job.packets), running, collector)
+        if read_on and not collector.done:
+            tail = np.arange(running.next_packet, index.packets.run_end(running.next_packet, job.start))
+            _feed(index, source.read(tail), running, collector, until_done=True)
+        # Where pictures cannot be held back, the session is emptied to know of everything that is told late.
+        unsure = bool(running.pending) and not session.strict and not session.lasting and not read_on
+        if not collector.done or collector.damaged or unsure:
+            running.ended = True
+            collector.take(session.drain())
+            collector.end()
+    except CutOff as error:
         running.ended = True
-        with contextlib.suppress(PacketError):  # what has not come out is reported as missing
-            collector.take(running.session.drain())
-        collector.end()
-    _raise_failures(index, job, collector, error)
-    return bool(running.spare) if running.ended else True
+        collector.refuse(error.packet, error.reason)
+    except PacketError as error:
+        if running.ended:
+            collector.damaged = True  # which packet it was is not known
+        else:
+            running.ended = True
+            collector.refuse(running.next_packet - 1, str(error))
 
 
 def _feed(
-    index: VideoIndex,
-    source: PacketSource,
-    numbers: Any,
-    running: Running,
-    collector: _Collector,
-    *,
-    until_done: bool = False,
-) -> tuple[int, str] | None:
-    """Feeds packets; returns the number and reason of the first one that was refused and that others refer to."""
-    try:
-        return _feed_all(index, source.read(numbers), running, collector, until_done=until_done)
-    except CutOff as error:
-        return error.packet, error.reason
-
-
-def _feed_all(
     index: VideoIndex,
     packets: Iterator[tuple[int, bytes | memoryview]],
     running: Running,
     collector: _Collector,
     *,
-    until_done: bool,
-) -> tuple[int, str] | None:
+    until_done: bool = False,
+) -> None:
     flags = index.packets.flags
     session, pending = running.session, running.pending
     for number, data in packets:
         running.next_packet = number + 1
-        pending.add(number)
         flag = int(flags[number])
         if flag & _NEW_HEADERS:
             running.new_headers = True
-        try:
-            pictures = session.feed(number, data, bool(flag & KEY))
-        except PacketError as error:
-            pending.discard(number)
-            if session.delayed or not flag & _NONREF:
-                return number, str(error)
-            collector.corrupt.add(number)
-        else:
-            if pictures:
-                collector.take(pictures)
-        if until_done and collector.done:
-            break
-    return None
-
-
-def _raise_failures(index: VideoIndex, job: DecodeJob, collector: _Collector, error: tuple[int, str] | None) -> None:
-    """Raises for wanted pictures that are missing, damaged, or built on damaged ones."""
-    flags = index.packets.flags
-    damaged = {n: "its data is damaged" for n in collector.corrupt if not int(flags[n]) & PacketKind.NONREF}
-    if error is not None:
-        damaged[error[0]] = error[1]
-    first = min(damaged, default=sys.maxsize)
-    reasons = dict.fromkeys(collector.missing, "the decoder gave no picture for it")
-    # In decode order everything after a damaged reference may be built on it.
-    reasons |= {n: f"packet {first} is damaged ({damaged[first]})" for n in job.wanted.tolist() if n >= first}
-    reasons |= dict.fromkeys(collector.corrupt & set(job.wanted.tolist()), "its own data is damaged")
-    if reasons:
-        raise Failures(reasons, collector.missing, min({first, *collector.corrupt}))
+        if not flag & _UNSEEN:
+            pending.add(number)
+        pictures = session.feed(number, data, bool(flag & KEY))
+        if pictures:
+            collector.take(pictures)
+            if until_done and (collector.done or collector.damaged):
+                break
 
 
 def decode_error(index: VideoIndex, reasons: dict[int, str]) -> DecodeError:

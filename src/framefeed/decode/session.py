@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from framefeed.index.video_index import VideoIndex
 from framefeed.plan import Cursor
 from framefeed.types import StreamInfo
 
-__all__ = ["CorruptPicture", "PacketError", "Running", "Session", "SessionFactory"]
+__all__ = ["CorruptPicture", "PacketError", "RunSession", "Running", "Session", "SessionFactory", "TakeRun", "Taker"]
+
+TakeRun = Callable[[list[int], list[Any]], None]
+"""``take(rows, pictures)``: takes wanted pictures, from the thread that decoded them, before that goes on."""
+
+
+class Taker(Protocol):
+    """Takes the pictures of whole runs. All calls for one run come from the thread that decodes it."""
+
+    def take(self, rows: list[int], pictures: list[Any]) -> None:
+        """Takes pictures, which are gone afterwards, and not to be believed before they are confirmed."""
+
+    def confirm(self) -> None:
+        """All pictures that this thread took since the last call are right."""
+
+    def reject(self) -> None:
+        """They are not; the right ones among them will come again."""
 
 
 class PacketError(Exception):
@@ -58,12 +78,35 @@ class Session(Protocol):
         """Forgets everything but the stream parameters."""
 
 
-class SessionFactory(Protocol):
-    """Makes sessions."""
+class RunSession(Session, Protocol):
+    """A decoder that can be given all packets of a run at once."""
 
     @property
-    def hardware(self) -> bool:
-        """Whether pictures live in a device's memory, only until the next packet is fed, and threads do not help."""
+    def numbers_pictures(self) -> bool:
+        """Whether ``feed`` tells the packets of pictures for sure; if not, only ``run`` may be used."""
+
+    def run(
+        self,
+        numbers: NDArray[np.int64],
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        rows: Mapping[int, int],
+        take: TakeRun,
+    ) -> bool:
+        """Decodes a run of packets from its start to its end.
+
+        Args:
+            numbers: Of the packets.
+            packets: The same with their data.
+            rows: By packet number, the rows of wanted pictures.
+            take: Takes them.
+
+        Returns:
+            Whether the pictures that were taken are the right ones for sure. If not, it needs a reset.
+        """
+
+
+class SessionFactory(Protocol):
+    """Makes sessions."""
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""

@@ -94,10 +94,16 @@ class PacketTable:
     def display_rank(self) -> NDArray[np.int64]:
         """For each packet, a number by which those of one group rise in presentation order, shown or not."""
         if not (self.pts == NO_PTS).any():
-            times, ranks = np.unique(self.pts, return_inverse=True)
-            # Some containers have decoding times in their place.
-            if len(times) == len(self.pts) and (np.diff(self.pts[self.frames]) > 0).all():
-                return ranks.astype(np.int64, copy=False)
+            # By time; where an edit list shows the same times twice, by group first. Some containers have decoding
+            # times in their place, and then the frames tell.
+            for order in (np.argsort(self.pts, kind="stable"), np.lexsort((self.pts, self.start))):
+                ranks = np.empty(len(self), np.int64)
+                ranks[order] = np.arange(len(self))
+                same_group = np.diff(self.start[self.frames]) == 0
+                rising = np.diff(ranks[self.frames])[same_group] > 0
+                twice = (np.diff(self.pts[order]) == 0) & (np.diff(self.start[order]) == 0)
+                if rising.all() and not twice.any():
+                    return ranks
         ranks = np.full(len(self), -1, np.int64)
         ranks[self.frames] = np.arange(self.num_frames)
         return np.where(ranks >= 0, 2 * ranks, 2 * np.maximum.accumulate(ranks) + 1)

@@ -565,6 +565,7 @@ def convert(
     pitch: int,
     targets: torch.Tensor,
     stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
 ) -> None:
     """Converts decoded pictures, all in one launch; does not wait for it.
 
@@ -574,9 +575,9 @@ def convert(
         pitch: Bytes from one line to the next, in all planes of all these pictures.
         targets: int64 (n,) on the device: addresses of arrays of bytes of ``conversion.output_shape``.
         stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
     """
-    count = targets.shape[0]
-    _check_tables({"sources": (sources, (count, 3)), "targets": (targets, (count,))})
+    count = _count({"sources": (sources, 3), "targets": (targets, 1)}, count)
     if conversion.surface.wide and pitch % 2:
         raise ValueError(f"the pitch of 16-bit samples must be even, got {pitch}")
     if count == 0:
@@ -606,6 +607,7 @@ def finish(
     places: torch.Tensor,
     placements: torch.Tensor,
     stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
 ) -> None:
     """Writes kept frames into a batch, all in one launch, with the bits that ``Finisher`` gives; does not wait for it.
 
@@ -617,16 +619,10 @@ def finish(
         places: int64 (n,) on the device: which frame of the sample it is.
         placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
         stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
     """
-    count = bases.shape[0]
-    _check_tables(
-        {
-            "bases": (bases, (count,)),
-            "rows": (rows, (count,)),
-            "places": (places, (count,)),
-            "placements": (placements, (count, 3)),
-        }
-    )
+    tables = {"bases": (bases, 1), "rows": (rows, 1), "places": (places, 1), "placements": (placements, 3)}
+    count = _count(tables, count)
     order = bound.desc.dimension_order
     lengths = dict(zip("n" + order, batch.shape, strict=True))
     if tuple(lengths[letter] for letter in "chw") != (3, *bound.output_size):
@@ -667,10 +663,21 @@ def _grid(size: Size, tile: Size) -> tuple[int, int]:
     return -(-size[1] // tile[1]), -(-size[0] // tile[0])
 
 
-def _check_tables(tables: dict[str, tuple[torch.Tensor, tuple[int, ...]]]) -> None:
-    for name, (table, shape) in tables.items():
-        if table.dtype != torch.int64 or table.shape != shape or not table.is_contiguous():
+def _count(tables: dict[str, tuple[torch.Tensor, int]], count: int | None) -> int:
+    """How many rows of tables count; all of one of them unless it is said."""
+    if count is None:
+        count = len(next(iter(tables.values()))[0])
+        exact = True
+    else:
+        exact = False
+    for name, (table, width) in tables.items():
+        rows = table.shape[0]
+        fits = rows == count if exact else rows >= count
+        shape = (rows,) if width == 1 else (rows, width)
+        if table.dtype != torch.int64 or not fits or table.shape != shape or not table.is_contiguous():
+            wanted = (count,) if width == 1 else (count, width)
             raise ValueError(
-                f"{name} must be a contiguous int64 tensor of the shape {shape}, "
+                f"{name} must be a contiguous int64 tensor of the shape {wanted}, "
                 f"got {table.dtype} and {tuple(table.shape)}"
             )
+    return count

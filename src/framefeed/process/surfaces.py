@@ -1,14 +1,12 @@
-"""Decoders' surfaces on their way to being converted, many at a time.
+"""Decoders' surfaces -> what is wanted of them, many at a time.
 
-A surface is a decoder's own memory, which it writes to again when it is fed. So a wanted surface is copied aside, which
-costs a GPU next to nothing, and conversions are launched for a chunk of them at once: Python's time for a launch would
-otherwise limit the number of frames a second.
+A surface is a decoder's own memory, which it writes to again when it is fed. All work on it is queued on the decoder's
+stream before that, for a whole run of pictures at once: Python's time for a launch would otherwise limit the number of
+frames a second.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framefeed.errors import MissingBackend
+from framefeed.driver import copy_on_device
 from framefeed.process.cuda import Conversion, SurfaceFormat, convert
-from framefeed.process.tables import TableSender
+from framefeed.process.tables import TableRing
 
-__all__ = ["CHUNK", "SurfaceQueue", "download", "queue_of", "surface_format"]
-
-CHUNK = 16
+__all__ = ["Lane", "download", "lane_of", "surface_format"]
 
 _FORMATS = {
     "NV12": SurfaceFormat.NV12,
@@ -41,112 +37,59 @@ def surface_format(name: str) -> SurfaceFormat:
     return found
 
 
-@functools.cache
-def _copy_on_device() -> Any:
-    try:
-        # Keeps Python's lock: the call returns at once, and getting the lock back could take a hundred times as long.
-        driver = ctypes.PyDLL("libcuda.so.1")
-    except OSError as error:
-        raise MissingBackend("libcuda.so.1", f"the NVIDIA driver cannot be loaded: {error}") from error
-    function = driver.cuMemcpyDtoDAsync_v2
-    function.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
-    function.restype = ctypes.c_int
-    return function
-
-
 def download(surface: Any) -> NDArray[np.uint8]:
     """The bytes of a surface, in the CPU's memory; waits for its stream."""
     with torch.cuda.stream(surface.stream):
         size = surface.layout.num_bytes
         copy = torch.empty(size, dtype=torch.uint8, device=surface.stream.device)
-        error = _copy_on_device()(copy.data_ptr(), surface.address, size, surface.stream.cuda_stream)
-        if error:
-            raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
+        copy_on_device(copy.data_ptr(), surface.address, size, surface.stream.cuda_stream)
         return copy.cpu().numpy()
 
 
-class SurfaceQueue:
-    """Surfaces of one CUDA stream that wait to be converted. Used by one thread at a time.
+class Lane:
+    """A CUDA stream with what is needed to launch on it. Used by one thread at a time.
 
-    Everything is queued on that stream, in order: surfaces are copied before the decoder writes to them again, and
-    copies are converted before others take their place.
-
-    Args:
-        stream: The stream of the decoder.
+    Attributes:
+        stream: The stream.
+        handle: The driver's name of it.
+        placing: Sends what ``process.cuda.finish`` needs: addresses, rows, places and placements.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
-        self._device = stream.device
-        self._sender = TableSender(self._device)
-        self._memory: torch.Tensor | None = None
-        self._slot_bytes = 0
-        self._layout: Any = None
-        self._count = 0
-        self._copies: list[int] = []
-        self._planes: list[tuple[int, ...]] = []
-        self._work: dict[int, tuple[Conversion, list[tuple[int, ...]], list[int]]] = {}
-        self._copy = _copy_on_device()
-        self._handle = stream.cuda_stream
+        self.stream = stream
+        self.handle = int(stream.cuda_stream)
+        self.placing = TableRing(stream.device, stream, (1, 1, 1, 3))
+        self._converting = TableRing(stream.device, stream, (3, 1))
+        self._scratch: torch.Tensor | None = None
 
-    def add(self, surface: Any, targets: Sequence[tuple[Conversion, int]]) -> None:
-        """Copies a surface aside, to be converted.
+    def convert(self, conversion: Conversion, surfaces: Sequence[Any], targets: Sequence[int]) -> None:
+        """Converts surfaces of one layout; each result goes to the address beside it."""
+        layout = surfaces[0].layout
+        offsets = np.array([offset if offset >= 0 else 0 for offset in layout.planes], np.int64)
+        most = self._converting.capacity
+        for low in range(0, len(surfaces), most):
+            part = targets[low : low + most]
+            begins = np.array([surface.address for surface in surfaces[low : low + most]], np.int64)
+            sources, to = self._converting.send(len(part), begins[:, None] + offsets, part)
+            convert(conversion, sources, layout.pitch, to, self.stream, len(part))
 
-        Args:
-            surface: The surface.
-            targets: What to make of it, and the address where each result goes.
-        """
-        layout = surface.layout
-        if self._count == CHUNK or layout is not self._layout:
-            self.flush()
-            self._use(layout)
-        copy = self._copies[self._count]
-        error = self._copy(copy, surface.address, layout.num_bytes, self._handle)
-        if error:
-            raise RuntimeError(f"copying a decoded picture failed with CUDA error {error}")
-        planes = self._planes[self._count]
-        self._count += 1
-        for conversion, target in targets:
-            work = self._work.get(id(conversion))
-            if work is None:
-                work = self._work[id(conversion)] = (conversion, [], [])
-            work[1].append(planes)
-            work[2].append(target)
-
-    def _use(self, layout: Any) -> None:
-        """Lays the memory out for surfaces of that layout."""
-        if layout is self._layout:
-            return
-        if layout.num_bytes > self._slot_bytes:
-            self._slot_bytes = layout.num_bytes
-            with torch.cuda.stream(self._stream):
-                self._memory = torch.empty((CHUNK, self._slot_bytes), dtype=torch.uint8, device=self._device)
-        assert self._memory is not None
-        begin = self._memory.data_ptr()
-        self._layout = layout
-        self._copies = [begin + slot * self._slot_bytes for slot in range(CHUNK)]
-        self._planes = [tuple(copy + offset if offset >= 0 else 0 for offset in layout.planes) for copy in self._copies]
-
-    def flush(self) -> None:
-        """Launches what has been added."""
-        if not self._count:
-            return
-        pitch = self._layout.pitch
-        for conversion, sources, targets in self._work.values():
-            from_, to = self._sender.send(sources, targets, stream=self._stream)
-            convert(conversion, from_, pitch, to, self._stream)
-        self._work.clear()
-        self._count = 0
+    def scratch(self, num_bytes: int) -> int:
+        """The address of memory that may be used until this is called again."""
+        if self._scratch is None or len(self._scratch) < num_bytes:
+            with torch.cuda.stream(self.stream):
+                self._scratch = torch.empty(num_bytes, dtype=torch.uint8, device=self.stream.device)
+        return self._scratch.data_ptr()
 
 
-_queues: dict[int, SurfaceQueue] = {}
+_lanes: dict[int, Lane] = {}
 _lock = threading.Lock()
 
 
-def queue_of(stream: torch.cuda.Stream) -> SurfaceQueue:
-    """The queue that belongs to a decoder's stream; there are as many as decoders."""
-    with _lock:
-        queue = _queues.get(stream.cuda_stream)
-        if queue is None:
-            queue = _queues[stream.cuda_stream] = SurfaceQueue(stream)
-        return queue
+def lane_of(stream: torch.cuda.Stream) -> Lane:
+    """The lane that belongs to a decoder's stream; there are as many as decoders."""
+    handle = stream.cuda_stream
+    lane = _lanes.get(handle)
+    if lane is None:
+        with _lock:
+            lane = _lanes.setdefault(handle, Lane(stream))
+    return lane

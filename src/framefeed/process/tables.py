@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import threading
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["TableSender", "on_stream"]
+from framefeed.driver import Event, copy_to_device
+
+__all__ = ["TableRing", "on_stream"]
 
 
 def on_stream(stream: torch.cuda.Stream | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -21,56 +21,70 @@ def on_stream(stream: torch.cuda.Stream | None, device: torch.device) -> context
     return torch.cuda.stream(stream) if stream is not None else torch.cuda.device(device)
 
 
-class TableSender:
-    """Sends small tables of whole numbers to a device without waiting. May be used by several threads at once.
+class TableRing:
+    """Sends tables of whole numbers to a device without waiting. Used by one thread at a time.
 
-    Tables lie in pinned memory on their way. There is a ring of such blocks, and one is written to again only after
-    what was last sent from it has arrived.
+    Tables lie in pinned memory on their way, and in a ring of places on the device: one is written to again only after
+    what was queued behind it on the stream. Nothing is allocated, and hardly anything is called, for a sending.
 
     Args:
         device: Where to send.
-        blocks: How many sendings may be on their way; one more waits for the oldest.
+        stream: The stream that they are sent on, and the only one that may use them; None for the current one.
+        widths: How many numbers a row of each table has.
+        capacity: Rows that a table can have.
+        blocks: How many sendings may be on their way before one waits; an even number.
     """
 
-    def __init__(self, device: torch.device | str, blocks: int = 32) -> None:
-        self._device = torch.device(device)
-        self._lock = threading.Lock()
-        self._blocks: list[_Block | None] = [None] * blocks
+    def __init__(
+        self,
+        device: torch.device,
+        stream: torch.cuda.Stream | None,
+        widths: tuple[int, ...],
+        capacity: int = 64,
+        blocks: int = 32,
+    ) -> None:
+        self._stream = stream
+        self.capacity = capacity
+        self._num_blocks = blocks
         self._next = 0
+        on_gpu = device.type == "cuda"
+        size = capacity * sum(widths)
+        with on_stream(stream, device):
+            self._there = torch.empty((blocks, size), dtype=torch.int64, device=device)
+        self._here = torch.empty((blocks, size), dtype=torch.int64, pin_memory=True) if on_gpu else self._there
+        self._on_gpu = on_gpu
+        self._sent: list[Event | None] = [None, None]
+        begins = [capacity * sum(widths[:place]) for place in range(len(widths))]
+        shapes = [(capacity,) if width == 1 else (capacity, width) for width in widths]
+        places = list(zip(begins, widths, shapes, strict=True))
+        numbers = self._here.numpy()
+        self._tables: list[list[NDArray[np.int64]]] = [
+            [numbers[block, begin : begin + capacity * width].reshape(shape) for begin, width, shape in places]
+            for block in range(blocks)
+        ]
+        self._views = [
+            tuple(self._there[block, begin : begin + capacity * width].view(shape) for begin, width, shape in places)
+            for block in range(blocks)
+        ]
+        self._from = [self._here[block].data_ptr() for block in range(blocks)]
+        self._to = [self._there[block].data_ptr() for block in range(blocks)]
+        self._num_bytes = 8 * size
 
-    def send(self, *tables: ArrayLike, stream: torch.cuda.Stream | None = None) -> tuple[torch.Tensor, ...]:
-        """The tables as int64 tensors on the device, sent together.
-
-        Args:
-            tables: Whole numbers, or rows of them; arrays of int64 are the fastest.
-            stream: The stream that they are sent on, and the only one that may use them; None for the current one.
-        """
-        arrays = [np.asarray(table, np.int64) for table in tables]
-        flat = np.concatenate([array.reshape(-1) for array in arrays])
-        with on_stream(stream, self._device):
-            sent = self._send(flat) if self._device.type == "cuda" else torch.from_numpy(flat)
-        parts = torch.split(sent, [array.size for array in arrays])
-        return tuple(part.view(array.shape) for part, array in zip(parts, arrays, strict=True))
-
-    def _send(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        target = torch.empty(len(numbers), dtype=torch.int64, device=self._device)
-        with self._lock:
-            block = self._blocks[self._next]
-            if block is not None:
-                block.sent.synchronize()
-            if block is None or len(block.numbers) < len(numbers):
-                block = self._blocks[self._next] = _Block(len(numbers))
-            self._next = (self._next + 1) % len(self._blocks)
-            block.numbers[: len(numbers)] = numbers
-            target.copy_(block.memory[: len(numbers)], non_blocking=True)
-            block.sent.record()
-        return target
-
-
-class _Block:
-    """Pinned memory for that many numbers or a few more, and when it was last sent."""
-
-    def __init__(self, size: int) -> None:
-        self.memory = torch.empty(1 << math.ceil(math.log2(max(size, 256))), dtype=torch.int64, pin_memory=True)
-        self.numbers = self.memory.numpy()
-        self.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    def send(self, count: int, *tables: ArrayLike) -> tuple[torch.Tensor, ...]:
+        """The tables as int64 tensors on the device, each with ``capacity`` rows, of which ``count`` mean something."""
+        if count > self.capacity:
+            raise ValueError(f"{count} rows do not fit into {self.capacity}")
+        block = self._next
+        self._next = (block + 1) % self._num_blocks
+        half, place = divmod(block, self._num_blocks // 2)
+        sent = self._sent[half]
+        if sent is not None and place == 0:
+            sent.synchronize()
+        for target, table in zip(self._tables[block], tables, strict=True):
+            target[:count] = table
+        if self._on_gpu:
+            handle = (self._stream if self._stream is not None else torch.cuda.current_stream()).cuda_stream
+            copy_to_device(self._to[block], self._from[block], self._num_bytes, handle)
+            if place + 1 == self._num_blocks // 2:
+                self._sent[half] = Event(handle)
+        return self._views[block]

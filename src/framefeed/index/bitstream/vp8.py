@@ -78,6 +78,7 @@ class Vp8Classifier(SequentialClassifier):
         self._segmented = False  # of the packet looked at last
         self._needs_map = False  # the packet looked at last takes the segment map of the one before
         self._pending = False  # the packet before is NONREF as long as its successor takes no segment map
+        self._size = b""  # of the key frames so far
 
     def _begin(self) -> None:
         self._pending = False
@@ -100,6 +101,9 @@ class Vp8Classifier(SequentialClassifier):
             if head[3:6] != b"\x9d\x01\x2a":
                 raise OutOfData("start code")
             kinds |= _KEY
+            self._size = self._size or bytes(head[6:10])
+            if head[6:10] != self._size:
+                kinds |= PacketKind.NEW_HEADERS
         self._needs_map = self._segmented = False
         bits = _BoolDecoder(packet.take(offset, min(first_size, HEAD)))
         if is_key:

@@ -25,6 +25,7 @@ class Frame(NamedTuple):
     refresh_frame_flags: int = 0
     refresh_context: bool = False
     segmented: bool = False
+    size: int = 0  # width and height as one number; 0 where they are those of an earlier frame
 
 
 def _skip_colour(bits: BitReader, profile: int) -> None:
@@ -38,10 +39,11 @@ def _skip_colour(bits: BitReader, profile: int) -> None:
         raise OutOfData("RGB needs profile 1 or 3")
 
 
-def _skip_size(bits: BitReader) -> None:
-    bits.skip(32)
+def _read_size(bits: BitReader) -> int:
+    size = bits.u(32)
     if bits.flag():
         bits.skip(32)
+    return size
 
 
 def _read_segmented(bits: BitReader) -> bool:
@@ -69,12 +71,12 @@ def parse_frame(data: bytes) -> Frame:
     if bits.flag():
         return Frame(shows_existing=True)
     is_key, is_shown, resilient = not bits.flag(), bits.flag(), bits.flag()
-    is_intra, refresh = is_key, 0xFF
+    is_intra, refresh, size = is_key, 0xFF, 0
     if is_key:
         if bits.u(24) != _SYNC_CODE:
             raise OutOfData("sync code")
         _skip_colour(bits, profile)
-        _skip_size(bits)
+        size = _read_size(bits)
     else:
         is_intra = not is_shown and bits.flag()
         if not resilient:
@@ -85,12 +87,12 @@ def parse_frame(data: bytes) -> Frame:
             if profile:
                 _skip_colour(bits, profile)
             refresh = bits.u(8)
-            _skip_size(bits)
+            size = _read_size(bits)
         else:
             refresh = bits.u(8)
             bits.skip(3 * 4)
             if not any(bits.flag() for _ in range(3)):
-                bits.skip(32)
+                size = bits.u(32)
             if bits.flag():
                 bits.skip(32)
             bits.skip(1)
@@ -98,7 +100,8 @@ def parse_frame(data: bytes) -> Frame:
                 bits.skip(2)
     refresh_context = not resilient and bits.flag()
     bits.skip(2 if resilient else 3)
-    return Frame(is_key, is_shown, is_intra, False, resilient, refresh, refresh_context, _read_segmented(bits))
+    segmented = _read_segmented(bits)
+    return Frame(is_key, is_shown, is_intra, False, resilient, refresh, refresh_context, segmented, size)
 
 
 def split_superframe(packet: PacketBytes) -> list[tuple[int, int]]:
@@ -134,6 +137,7 @@ class Vp9Classifier(SequentialClassifier):
     def __init__(self) -> None:
         self._segmented = True  # segmentation was enabled since the last key frame, or that is unknown
         self._resets = False  # the first frame of the packet looked at last depends on reference buffers only
+        self._size = 0  # of the frames so far
 
     def _lost(self) -> None:
         self._segmented, self._resets = True, False
@@ -144,10 +148,12 @@ class Vp9Classifier(SequentialClassifier):
             if frame.is_key:
                 self._segmented = False
             self._segmented |= frame.segmented
+        sizes = {frame.size for frame in frames if frame.size}
+        self._size = self._size or min(sizes, default=0)
         first = frames[0]
         self._resets = first.is_key or first.error_resilient
         shown = sum(frame.is_shown for frame in frames)
-        kinds = 0
+        kinds = int(PacketKind.NEW_HEADERS) if sizes - {self._size} else 0
         if first.is_key and first.is_shown:
             kinds |= PacketKind.RAP | PacketKind.CLOSED
         if all(frame.is_intra for frame in frames):

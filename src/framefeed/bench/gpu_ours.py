@@ -1,0 +1,391 @@
+"""What framefeed does in the GPU benchmark, and the floor beneath it: PyNvVideoCodec's decoders alone."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import av
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.dlpack import from_dlpack
+
+from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
+from framefeed.bench.gpu_clips import ClipSet, expected_numbers, read_numbers
+from framefeed.bench.gpu_device import Device, Run, side_by_side
+from framefeed.bench.gpu_peers import BATCH, InProcess, PeerProcess, PeerTask, RandomNumbers, library, message
+
+__all__ = ["FULL", "HALF", "Bare", "Contender", "Loader", "PeerContender", "RandomBatches", "Singles"]
+
+FULL = ProcessDesc(type="byte")
+HALF = ProcessDesc(type="half", scale_width=224, scale_height=224, normalized=True)
+
+PIECE = 32  # packets that are given to a decoder at once; a group may be longer
+LEAST_SIZE = (1920, 1088)  # what framefeed's decoders are made for, at least
+CHECKED_BATCHES = 8
+CHECKED_SINGLES = 4  # of each thread
+
+
+class Contender(Protocol):
+    """Somebody who delivers frames."""
+
+    def check(self) -> int:
+        """How many frames are not those that they should be, of as many as is reasonable."""
+
+    def run(self, seconds: float) -> Run:
+        """A timing of at least that long."""
+
+    def close(self) -> None:
+        """Lets go of everything."""
+
+
+# --- decoders alone -----------------------------------------------------------------------------------------------
+
+
+class Packets:
+    """The groups of a set in memory, as hardware decoders want them: a list of byte strings each."""
+
+    def __init__(self, files: Sequence[Path], codec: str) -> None:
+        self.groups: list[list[bytearray]] = []
+        self.names: list[tuple[int, int]] = []  # file and first frame of each group
+        for file, path in enumerate(files):
+            first = 0
+            for group in _groups(path, codec):
+                self.groups.append(group)
+                self.names.append((file, first))
+                first += len(group)
+
+
+def _groups(path: Path, codec: str) -> Iterator[list[bytearray]]:
+    group: list[bytearray] = []
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        annex_b = av.BitStreamFilterContext(f"{codec}_mp4toannexb", stream)
+        for packet in container.demux(stream):
+            for changed in annex_b.filter(packet if packet.size else None):
+                if changed.is_keyframe and group:
+                    yield group
+                    group = []
+                group.append(bytearray(bytes(changed)))
+    yield group
+
+
+class Bare:
+    """Decoders on threads that do nothing else, with packets from memory; their pictures are counted and left.
+
+    Args:
+        device: Where.
+        clips: The set.
+        packets: Its packets.
+        decoders: One for each thread; they are made once and used by several of these.
+        bulk: Whether a decoder gets up to 32 packets at once, not one.
+
+    Attributes:
+        note: What has to be known about its check.
+    """
+
+    note = ""
+
+    def __init__(self, device: Device, clips: ClipSet, packets: Packets, decoders: list[Any], *, bulk: bool) -> None:
+        self._device = device
+        self._clips = clips
+        self._decoders = decoders
+        self._names = packets.names
+        length = PIECE if bulk else 1
+        # Views keep the memory where it is; an address and a length are all that is handed over.
+        self._groups = [
+            [_view(bytearray(b"".join(group[at : at + length]))) for at in range(0, len(group), length)]
+            for group in packets.groups
+        ]
+        self._packets = [library().PacketData() for _ in decoders]
+        self._next = [itertools.cycle(range(len(self._groups))) for _ in decoders]
+        for thread, places in enumerate(self._next):
+            for _ in range(thread % len(self._groups)):
+                next(places)
+
+    @staticmethod
+    def make_decoders(device: Device, clips: ClipSet) -> list[Any]:
+        """As many as framefeed uses, each on a stream of its own."""
+        nvc = library()
+        return [
+            nvc.CreateDecoder(
+                gpuid=0,
+                codec=getattr(nvc.cudaVideoCodec, clips.codec.upper()),
+                cudacontext=0,
+                cudastream=device.new_stream().cuda_stream,
+                usedevicememory=1,
+                maxwidth=max(LEAST_SIZE[0], clips.width),
+                maxheight=max(LEAST_SIZE[1], clips.height),
+                outputColorType=nvc.OutputColorType.NATIVE,
+            )
+            for _ in range(device.num_decoders)
+        ]
+
+    def work(self, thread: int) -> int:
+        """A group."""
+        number = next(self._next[thread])
+        count = sum(len(frames) for frames in self._decode(thread, number))
+        expected = len(self._group_numbers(number))
+        if count != expected:
+            raise RuntimeError(f"{count} pictures of {expected}")
+        return count
+
+    def _decode(self, thread: int, number: int) -> Iterator[list[Any]]:
+        decode, packet = self._decoders[thread].Decode, self._packets[thread]
+        for place, (address, size, _) in enumerate(self._groups[number]):
+            packet.bsl_data, packet.bsl, packet.pts = address, size, place
+            yield decode(packet)
+        last = library().PacketData()
+        last.bsl = 0
+        yield decode(last)
+
+    def _group_numbers(self, number: int) -> range:
+        first = self._names[number][1]
+        return range(first, min(first + self._clips.gop, self._clips.frames))
+
+    def check(self) -> int:
+        """Numbers in the luma of each file's first and last group."""
+        wrong = 0
+        files = [file for file, _ in self._names]
+        for file in sorted(set(files)):
+            for number in {files.index(file), len(files) - 1 - files[::-1].index(file)}:
+                wrong += self._check_group(number)
+        return wrong
+
+    def _check_group(self, number: int) -> int:
+        expected = expected_numbers(self._names[number][0], self._group_numbers(number))
+        wrong = came = 0
+        for frames in self._decode(0, number):
+            self._device.synchronize()
+            for frame, pair in zip(frames, expected[came:], strict=False):
+                found = self._read(frame)
+                wrong += found is not None and bool((found != pair).any())
+            came += len(frames)
+        return wrong + abs(came - len(expected))
+
+    def _read(self, frame: Any) -> NDArray[np.int64] | None:
+        try:
+            return cast("NDArray[np.int64]", read_numbers(_luma(frame, self._clips.height)[None, None])[0])
+        except Exception as error:  # a floor that is not known is worse than one whose pictures are counted only
+            self.note = f"pictures are counted, not read: {message(error)}"
+            return None
+
+    def run(self, seconds: float) -> Run:
+        """A timing."""
+        return side_by_side(self.work, len(self._decoders), seconds, self._device)
+
+    def close(self) -> None:
+        """Drops the decoders, and memory that nobody else has."""
+        self._decoders.clear()
+        self._groups = []
+
+
+def _view(data: bytearray) -> tuple[int, int, Any]:
+    holder = ctypes.c_char.from_buffer(data)
+    return ctypes.addressof(holder), len(data), holder
+
+
+def _luma(frame: Any, height: int) -> torch.Tensor:
+    """The upper part of a picture in NV12."""
+    picture = from_dlpack(frame)
+    return (picture if picture.ndim == 2 else picture[..., 0])[:height]
+
+
+# --- framefeed ----------------------------------------------------------------------------------------------------
+
+
+class Loader:
+    """A VideoLoader.
+
+    Args:
+        device: Where.
+        files: The files.
+        desc: What is made of frames.
+        order: Of the epoch.
+        memory_budget: Bytes of frames that are kept; None for the loader's own choice.
+        copies: How often the data set has each file; with several, an epoch is left when it is time.
+        whole: Whether epochs are gone through to their ends even then.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        files: Sequence[Path],
+        desc: ProcessDesc,
+        *,
+        order: str = "sequential",
+        memory_budget: int | None = None,
+        copies: int = 1,
+        whole: bool = False,
+        batch_size: int = BATCH,
+    ) -> None:
+        self._device = device
+        self._files = {str(path): number for number, path in enumerate(files)}
+        self._desc = desc
+        self._order = order
+        self._memory_budget = memory_budget
+        self._whole = whole or copies == 1
+        self._batch_size = batch_size
+        self.loader: Any = self._make(copies, None)
+
+    def _make(self, copies: int, get_label: Callable[..., Any] | None) -> Any:
+        names = [*self._files] * copies
+        processing = {"default": self._desc}
+        dataset = VideoDataset(names, processing=processing, device=self._device.name, get_label=get_label)
+        return VideoLoader(
+            dataset,
+            self._batch_size,
+            order=self._order,
+            buffer_length=8,
+            memory_budget=self._memory_budget,
+            drop_last=False,
+        )
+
+    def check(self) -> int:
+        """All frames in order, or the first batches, by a loader that names its frames."""
+        loader = self._make(1, lambda path, frame, changes: (self._files[path], frame))
+        batches = iter(loader)
+        chosen = batches if self._order == "sequential" else itertools.islice(batches, CHECKED_BATCHES)
+        wrong = place = 0
+        for batch in chosen:
+            expected = np.array(batch["labels"], np.int64)
+            if self._order == "sequential":  # labels could be wrong too
+                places = np.arange(place, place + len(expected))
+                length = len(loader.dataset) // len(self._files)
+                wrong += int((np.stack(np.divmod(places, length), 1) != expected).any(1).sum())
+                place += len(expected)
+            found = read_numbers(batch["default"].flatten(0, 1))
+            wrong += int((found != expected).any(1).sum())
+        batches.close()
+        if self._order == "sequential":
+            wrong += len(loader.dataset) - place
+        return wrong
+
+    def run(self, seconds: float) -> Run:
+        """Whole epochs, or one that is left."""
+        self._device.synchronize()
+        before = self.loader.stats()
+        start, count = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            batches = iter(self.loader)
+            for batch in batches:
+                count += len(batch["default"])
+                if not self._whole and time.perf_counter() - start >= seconds:
+                    break
+            self._device.synchronize()
+            took = time.perf_counter() - start
+            batches.close()
+        after = self.loader.stats()
+        decoded = (after.frames_decoded - before.frames_decoded) / (after.frames_delivered - before.frames_delivered)
+        return Run(count, took, count / took, decoded)
+
+    def close(self) -> None:
+        """Drops the loader and its memory."""
+        self.loader = None
+
+
+class Singles:
+    """Single frames at random, many requests at a time, by decoders that all threads share."""
+
+    def __init__(self, device: Device, files: Sequence[Path], num_threads: int) -> None:
+        self._device = device
+        self._decoders = [VideoDecoder(path, device=device.name) for path in files]
+        self._rngs = [np.random.default_rng((99, thread)) for thread in range(num_threads)]
+
+    def _choose(self, thread: int) -> tuple[int, int]:
+        rng = self._rngs[thread]
+        file = int(rng.integers(len(self._decoders)))
+        return file, int(rng.integers(len(self._decoders[file])))
+
+    def work(self, thread: int) -> int:
+        """A frame."""
+        file, number = self._choose(thread)
+        self._decoders[file].get_frame_at(number)
+        return 1
+
+    def check(self) -> int:
+        """A few frames of each thread, side by side."""
+        with ThreadPoolExecutor(len(self._rngs)) as pool:
+            return sum(pool.map(self._check_one, range(len(self._rngs))))
+
+    def _check_one(self, thread: int) -> int:
+        self._device.enter_thread()
+        wrong = 0
+        for _ in range(CHECKED_SINGLES):
+            file, number = self._choose(thread)
+            frame = self._decoders[file].get_frame_at(number).data
+            wrong += int((read_numbers(frame[None]) != expected_numbers(file, [number])).any())
+        return wrong
+
+    def run(self, seconds: float) -> Run:
+        """A timing."""
+        return side_by_side(self.work, len(self._rngs), seconds, self._device)
+
+    def close(self) -> None:
+        """Drops the decoders."""
+        self._decoders = []
+
+
+class RandomBatches:
+    """Batches of random frames of a file, by threads that have one each."""
+
+    def __init__(self, device: Device, files: Sequence[Path], num_threads: int) -> None:
+        self._device = device
+        self._files = [thread % len(files) for thread in range(num_threads)]
+        self._decoders = [VideoDecoder(files[file], device=device.name) for file in self._files]
+        self._numbers = [RandomNumbers(thread, len(decoder)) for thread, decoder in enumerate(self._decoders)]
+
+    def work(self, thread: int) -> int:
+        """A batch."""
+        return len(self._decoders[thread].get_frames_at(self._numbers[thread].next()).data)
+
+    def check(self) -> int:
+        """Two batches of each thread, side by side."""
+        with ThreadPoolExecutor(len(self._files)) as pool:
+            return sum(pool.map(self._check_one, range(len(self._files))))
+
+    def _check_one(self, thread: int) -> int:
+        self._device.enter_thread()
+        wrong = 0
+        for _ in range(2):
+            numbers = self._numbers[thread].next()
+            frames = self._decoders[thread].get_frames_at(numbers).data
+            wrong += int((read_numbers(frames) != expected_numbers(self._files[thread], numbers)).any(1).sum())
+        return wrong
+
+    def run(self, seconds: float) -> Run:
+        """A timing."""
+        return side_by_side(self.work, len(self._files), seconds, self._device)
+
+    def close(self) -> None:
+        """Drops the decoders."""
+        self._decoders = []
+
+
+# --- others -------------------------------------------------------------------------------------------------------
+
+
+class PeerContender:
+    """A reader of PyNvVideoCodec, wherever it runs."""
+
+    def __init__(self, process: PeerProcess | InProcess, task: PeerTask) -> None:
+        self._process = process
+        self._task = task
+
+    def check(self) -> int:
+        """As it counts them itself."""
+        return cast(int, self._process.call("check", self._task))
+
+    def run(self, seconds: float) -> Run:
+        """A timing."""
+        return cast(Run, self._process.call("run", self._task, seconds, seconds=seconds))
+
+    def close(self) -> None:
+        """Ends its decoders."""
+        self._process.call("close", self._task)

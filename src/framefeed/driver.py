@@ -1,0 +1,130 @@
+"""The few functions of NVIDIA's driver that are called directly."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from framefeed.errors import MissingBackend
+
+__all__ = ["Event", "copy_on_device", "copy_to_device", "new_stream", "on_device"]
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not in step with the default stream
+_NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
+
+
+@functools.cache
+def _function(name: str, *arguments: Any, waits: bool = False) -> Any:
+    """A function of the driver.
+
+    Args:
+        name: Its name.
+        arguments: Types of its arguments.
+        waits: Whether it may take long. Others keep Python's lock: they return at once, and getting the lock back where
+            many threads want it can take a hundred times as long.
+    """
+    try:
+        driver = (ctypes.CDLL if waits else ctypes.PyDLL)("libcuda.so.1")
+    except OSError as error:
+        raise MissingBackend("libcuda.so.1", f"the NVIDIA driver cannot be loaded: {error}") from error
+    function = getattr(driver, name)
+    function.argtypes = list(arguments)
+    function.restype = ctypes.c_int
+    return function
+
+
+_HANDLES = (ctypes.c_void_p, ctypes.c_void_p)
+_COPY = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def copy_on_device(target: int, source: int, num_bytes: int, stream: int) -> None:
+    """Queues a copy from one place in device memory to another.
+
+    Args:
+        target, source: Addresses.
+        num_bytes: How much.
+        stream: Handle of the CUDA stream.
+    """
+    _check("copying a decoded picture", _function("cuMemcpyDtoDAsync_v2", *_COPY)(target, source, num_bytes, stream))
+
+
+def copy_to_device(target: int, source: int, num_bytes: int, stream: int) -> None:
+    """Queues a copy from pinned memory to device memory; the arguments are those of ``copy_on_device``."""
+    _check("sending to the GPU", _function("cuMemcpyHtoDAsync_v2", *_COPY)(target, source, num_bytes, stream))
+
+
+def _current_context() -> int:
+    context = ctypes.c_void_p()
+    _function("cuCtxGetCurrent", ctypes.POINTER(ctypes.c_void_p))(ctypes.byref(context))
+    return context.value or 0
+
+
+@contextlib.contextmanager
+def on_device(device: int) -> Iterator[None]:
+    """Makes a GPU this thread's current one meanwhile, in PyTorch's context."""
+    import torch
+
+    with torch.cuda.device(device):
+        if not _current_context():  # torch leaves that to the first call of the runtime
+            context = ctypes.c_void_p()
+            retain = _function("cuDevicePrimaryCtxRetain", ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+            _check("getting the CUDA context", retain(ctypes.byref(context), device))
+            _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(context))
+        yield
+
+
+class Event:
+    """A place in a stream's work that others can wait for. Torch's own let go of Python's lock for every call.
+
+    Args:
+        stream: Handle of the CUDA stream; the event is behind all that has been queued on it.
+    """
+
+    __slots__ = ("_context", "_handle")
+    _free: ClassVar[dict[int, list[int]]] = {}  # by context
+
+    def __init__(self, stream: int) -> None:
+        self._handle = 0
+        self._context = _current_context()
+        try:
+            self._handle = self._free.setdefault(self._context, []).pop()
+        except IndexError:
+            handle = ctypes.c_void_p()
+            create = _function("cuEventCreate", ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
+            _check("making a CUDA event", create(ctypes.byref(handle), _NO_TIMES))
+            self._handle = handle.value or 0
+        _check("recording a CUDA event", _function("cuEventRecord", *_HANDLES)(self._handle, stream))
+
+    def wait(self, stream: int) -> None:
+        """Makes a stream wait for it."""
+        call = _function("cuStreamWaitEvent", *_HANDLES, ctypes.c_uint)
+        _check("waiting for a CUDA event", call(stream, self._handle, 0))
+
+    def synchronize(self) -> None:
+        """Waits for it."""
+        call = _function("cuEventSynchronize", ctypes.c_void_p, waits=True)
+        _check("waiting for a CUDA event", call(self._handle))
+
+    def __del__(self) -> None:
+        if self._handle:
+            # Nobody can ask for it any more, and who waits for it already is not hurt.
+            self._free[self._context].append(self._handle)
+
+
+def new_stream(device: int) -> Any:
+    """A CUDA stream that nobody else has: torch hands the same 32 out again and again. It is never destroyed."""
+    import torch
+
+    handle = ctypes.c_void_p()
+    create = _function("cuStreamCreate", ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
+    with on_device(device):
+        _check("making a CUDA stream", create(ctypes.byref(handle), _NON_BLOCKING))
+    return torch.cuda.ExternalStream(handle.value or 0, device=device)  # type: ignore[no-untyped-call]
+
+
+def _check(what: str, error: int) -> None:
+    if error:
+        raise RuntimeError(f"{what} failed with CUDA error {error}")
