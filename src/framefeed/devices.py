@@ -11,9 +11,14 @@ from framefeed.index.video_index import VideoIndex
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CpuFallback", "Fallback", "choose_decoder", "resolve_device"]
+__all__ = ["CpuFallback", "Fallback", "check_not_forked", "choose_decoder", "resolve_device"]
 
 Fallback = Literal["cpu"] | None
+
+_FORKED = (
+    "CUDA was used before this process was forked, and does not survive a fork; start worker processes with "
+    "multiprocessing_context='spawn', or decode in the main process and leave only CPU work to workers"
+)
 
 
 class CpuFallback:
@@ -65,16 +70,23 @@ def _lacking() -> str:
     if torch.version.cuda is None:
         return "this torch was built without CUDA; install one with it, see pytorch.org"
     if _in_forked_child():
-        return (
-            "CUDA was used before this process was forked, and does not survive a fork; start worker processes with "
-            "multiprocessing_context='spawn', or decode in the main process and leave only CPU work to workers"
-        )
+        return _FORKED
     if not torch.cuda.is_available():
         return "torch finds no usable GPU; is the NVIDIA driver installed (nvidia-smi)?"
     for package in ("PyNvVideoCodec", "triton"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed: pip install framefeed[cuda]"
     return ""
+
+
+def check_not_forked(device: torch.device) -> None:
+    """Raises where a GPU that was used before a fork is used again after it.
+
+    Raises:
+        MissingBackend: It was; the error says what to do.
+    """
+    if _in_forked_child():
+        raise MissingBackend(str(device), _FORKED)
 
 
 def _in_forked_child() -> bool:

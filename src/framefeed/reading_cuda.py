@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec import Surface, pixel_format
 from framefeed.decode.session import Taker
+from framefeed.devices import check_not_forked
 from framefeed.driver import Event, on_device
 from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
@@ -61,6 +62,7 @@ class CudaReader:
 
     def read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
         """Frames by number, in any order, repeated or not, as one tensor that is ready on the current stream."""
+        check_not_forked(self._device)
         with on_device(self._device.index or 0):
             return self._read(wanted)
 
@@ -110,6 +112,7 @@ class CudaReader:
         if not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
         pix_fmt = self._index.stream.pix_fmt or ""
+        check_not_forked(self._device)
         with on_device(self._device.index or 0):
             return self._decode(wanted, _Downloads(sink, pix_fmt))
 

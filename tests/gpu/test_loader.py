@@ -87,3 +87,112 @@ def test_files_that_fall_back(clip_folder: Path) -> None:
     for one, other in zip(gpu, cpu, strict=True):
         assert one["default"].device.type == "cuda"
         assert torch.equal(one["default"].cpu(), other["default"])
+
+
+def _train(device: str, folder: Path) -> list[float]:
+    """A training script in which nothing but the device is named twice."""
+    torch.manual_seed(0)
+    dataset = VideoDataset(
+        _files(folder),
+        processing={"frames": ProcessDesc(scale_width=32, scale_height=24, normalized=True)},
+        device=device,
+        get_label=lambda path, frame, changes: float(frame),
+    )
+    loader = VideoLoader(dataset, 8, shuffle=True, memory_budget="1MB", seed=5)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 24 * 32, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-5)
+    losses = []
+    for batch in loader:
+        target = torch.tensor(batch["labels"], device=device)
+        loss = (model(batch["frames"])[:, 0] - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+def test_a_training_script_changes_only_the_device(clip_folder: Path) -> None:
+    on_gpu, on_cpu = _train("cuda", clip_folder), _train("cpu", clip_folder)
+    assert len(on_gpu) == len(on_cpu) > 5
+    assert on_gpu == pytest.approx(on_cpu, rel=0.02)
+
+
+def _with_zeros(path: Path, target: Path) -> Path:
+    """A copy of a video whose last group begins with a packet of zeros."""
+    packets = VideoDataset([path]).videos[0].index.packets
+    start = int(packets.start[packets.frames[-1]])
+    data = bytearray(path.read_bytes())
+    place, length = int(packets.pos[start]), int(packets.size[start])
+    data[place : place + length] = bytes(length)
+    target.write_bytes(data)
+    return target
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_a_damaged_file_between_good_ones(order: str, clip_folder: Path, tmp_path: Path) -> None:
+    from framefeed.decode.default import cuda_engine
+
+    good = clips.make("h264_b_pyramid", clip_folder)
+    bad = _with_zeros(good, tmp_path / "bad.mp4")
+    processing = {"x": ProcessDesc(type="byte")}
+    truth = VideoLoader(VideoDataset([good], processing=processing, device="cuda"), 1, drop_last=False)
+    expected = torch.cat([batch["x"] for batch in truth])
+    dataset = VideoDataset(
+        [good, bad, good], processing=processing, device="cuda", get_label=lambda path, frame, _: (path, frame)
+    )
+    made = cuda_engine(0).pool.created
+    for _ in range(3):
+        loader = VideoLoader(dataset, 4, order=order, on_error="skip", drop_last=False, memory_budget="1MB")
+        seen = []
+        for batch in loader:
+            for (path, frame), sample in zip(batch["labels"], batch["x"], strict=True):
+                assert torch.equal(sample[0], expected[frame, 0]), (path, frame)
+                seen.append((path, frame))
+        assert seen.count((str(good), 0)) == 2 and len(seen) < len(dataset)
+        assert {skipped.path for skipped in loader.report} == {str(bad)}
+        assert len(seen) + len(loader.report) == len(dataset)
+    assert cuda_engine(0).pool.created - made <= cuda_engine(0).max_threads
+    assert len(cuda_engine(0).pool) > 0
+
+
+def test_on_a_stream_of_the_users(clip_folder: Path) -> None:
+    """Batches are ready on whatever stream the consumer has, and their memory stays theirs."""
+    dataset = VideoDataset(_files(clip_folder), processing={"x": ProcessDesc(type="byte")}, device="cuda")
+    loader = VideoLoader(dataset, 8, shuffle=True, memory_budget="1MB")
+    truth = [batch["x"].cpu() for batch in loader]
+    loader = VideoLoader(dataset, 8, shuffle=True, memory_budget="1MB")
+    copies = []
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        for batch in loader:
+            torch.cuda._sleep(1_000_000)  # type: ignore[no-untyped-call]
+            copies.append(batch["x"].clone())
+            del batch
+        torch.cuda.current_stream().synchronize()
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(copies, truth, strict=True))
+
+
+def test_many_readers_at_once(clip_folder: Path) -> None:
+    import threading
+
+    from framefeed import VideoDecoder
+    from framefeed.decode.default import cuda_engine
+
+    decoder = VideoDecoder(clips.make("h264_b_pyramid", clip_folder), device="cuda")
+    truth = decoder.get_all_frames().data
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        rng = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            number = int(torch.randint(len(decoder), (1,), generator=rng))
+            if not torch.equal(decoder[number], truth[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3 * cuda_engine(0).max_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(cuda_engine(0).pool) <= 2 * cuda_engine(0).max_threads

@@ -18,6 +18,7 @@ from framefeed.data.work import Taken
 from framefeed.decode.default import cpu_engine, cuda_engine
 from framefeed.decode.nvdec import Surface, SurfaceLayout, pixel_format
 from framefeed.decode.session import Taker
+from framefeed.devices import check_not_forked
 from framefeed.driver import Event, new_stream, on_device
 from framefeed.errors import FrameSizeError
 from framefeed.process.cuda import Conversion, finish, placement
@@ -127,6 +128,7 @@ class CudaWorkshop:
     put_length = 64
 
     def __init__(self, device: torch.device, memory_budget: int) -> None:
+        check_not_forked(device)
         self._device = device
         self._number = device.index or 0
         self._max_bytes = memory_budget

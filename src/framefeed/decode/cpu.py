@@ -11,6 +11,9 @@ from av.video.codeccontext import VideoCodecContext
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.errors import UnsupportedCodec
 from framefeed.ffmpeg_log import quiet
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.packet import PacketBytes
+from framefeed.index.bitstream.vp9 import split_superframe
 from framefeed.index.video_index import VideoIndex
 from framefeed.types import StreamInfo
 
@@ -23,6 +26,10 @@ quiet()
 # pictures as corrupt, which is told only when they come out.
 _STRICT = {"err_detect": "explode"}
 _NEEDS_CLOSED_START = frozenset({"h264"})
+
+# Decoders that do the same with damage whatever the number of threads, and tell of it before any picture built on it
+# comes out. MPEG-4's and VP8's do not; AV1's (dav1d) has given out a neighbour first.
+_FRAME_THREADS = frozenset({"h264", "hevc", "vp9"})
 
 # Where FFmpeg's first choice for a codec needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
@@ -54,10 +61,13 @@ class CpuSession:
             context.pix_fmt = stream.pix_fmt
         # A decoder that learns of reordering only while it runs drops the pictures that came too early.
         context.reorder_depth = stream.reorder_depth
+        if stream.codec not in _FRAME_THREADS:
+            num_threads = 1
         context.thread_count = num_threads
         context.thread_type = "FRAME" if num_threads > 1 else "NONE"
         context.options = dict(_STRICT) if strict else {}
         self._context = context
+        self._splits = stream.codec == "vp9"
         self.delayed = num_threads > 1
         self.strict = strict
 
@@ -66,13 +76,8 @@ class CpuSession:
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
-        # A copy, because decoders read a little past the end: a packet of its own is padded with zeros there, a view
-        # into the file's bytes would be followed by the next packet.
-        packet: av.Packet[Any] = av.Packet(len(data))
-        packet.update(data)  # type: ignore[arg-type]  # any buffer will do
-        packet.pts = packet.dts = number
-        packet.is_keyframe = key
-        return self._pictures(packet)
+        parts = _frames_of(data) if self._splits else [data]
+        return [picture for part in parts for picture in self._pictures(_packet(number, part, key))]
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
@@ -92,6 +97,27 @@ class CpuSession:
         return [
             (frame.pts, CorruptPicture() if frame.is_corrupt else frame) for frame in frames if frame.pts is not None
         ]
+
+
+def _packet(number: int, data: bytes | memoryview, key: bool) -> av.Packet[Any]:
+    # A copy, because decoders read a little past the end: a packet of its own is padded with zeros there, a view
+    # into the file's bytes would be followed by the next packet.
+    packet: av.Packet[Any] = av.Packet(len(data))
+    packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+    packet.pts = packet.dts = number
+    packet.is_keyframe = key
+    return packet
+
+
+def _frames_of(data: bytes | memoryview) -> list[bytes | memoryview]:
+    """The frames of a VP9 packet. Fed together, an error of one gets lost in PyAV if a picture came out before."""
+    if not len(data) or data[-1] & 0xE0 != 0xC0:
+        return [data]
+    try:
+        places = split_superframe(PacketBytes(bytes(data), len(data), 0, lambda *_: b""))
+    except OutOfData:
+        return [data]  # it is refused
+    return [data[offset : offset + size] for offset, size in places]
 
 
 class CpuFactory:

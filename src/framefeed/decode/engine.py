@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
 from framefeed.decode.session import Running, RunSession, SessionFactory, Taker
+from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
@@ -256,39 +257,56 @@ class _Task:
             self._taker.confirm()
 
     def _diagnose(self, rows: dict[int, int]) -> None:
-        """Gets those of the missing pictures of a job that can be had: from the start, with one thread.
+        """Gets those of the missing pictures of a job that can be had; notes why of the others.
 
-        A decoder that stumbles may lose whole pictures that it still held. They are asked for again without what is
-        damaged, until it is known of each that it comes out or why it cannot.
+        A decoder that stumbles may lose whole pictures that it still held, and complain of a packet because of one that
+        it was fed before. So pictures are asked for again in parts, in the end one by one: what becomes of one does not
+        depend on what else was asked for.
         """
-        frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
-        while rows:
-            packets, targets = list(rows), list(rows.values())
-            (job,) = plan_frames(self._index.packets, [frame_of[packet] for packet in packets]).jobs
-            running = self._pool.take(self._index, job.start, 1)
-
-            def sink(row: int, picture: Any, targets: list[int] = targets) -> None:
-                self._sink(targets[row], picture)
-
-            try:
-                run_job(self._index, self._source, job, running, sink, read_on=False)
-                self._confirm()
-            except Failures as failures:
-                self._confirm()
-                self._after_failure(running)
+        droppable = {packet for packet in rows if int(self._index.packets.flags[packet]) & PacketKind.NONREF}
+        others = {packet: row for packet, row in rows.items() if packet not in droppable}
+        todo = [{packet: rows[packet] for packet in droppable}, others]
+        while todo:
+            rows = todo.pop()
+            failures = self._run_again(rows) if rows else None
+            if failures is None:
+                continue
+            missing = {packet: rows[packet] for packet in failures.missing}
+            blamed = failures.blamed
+            if len(rows) == 1:
+                self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it") | failures.hopeless
+            elif blamed is not None and blamed <= min(droppable & rows.keys(), default=blamed):
+                # Nothing was fed before it that would not be fed for any other picture.
                 self._failed |= failures.hopeless
-                again = {packet: rows[packet] for packet in failures.missing - failures.hopeless.keys()}
-                if len(again) == len(rows):
-                    break
-                rows = again
+                todo.append({packet: row for packet, row in missing.items() if packet not in failures.hopeless})
             else:
-                self._pool.give_back(running)
-                return
-        if len(rows) == 1:
-            self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it")
-        elif rows:  # nothing came out, and nothing says why: each on its own, as if the others had not been asked for
-            for packet, row in rows.items():
-                self._diagnose({packet: row})
+                if blamed is None:
+                    blamed = -1 if len(missing) < len(rows) else max(rows)
+                todo += [{packet: row} for packet, row in missing.items() if packet <= blamed]
+                todo.append({packet: row for packet, row in missing.items() if packet > blamed})
+
+    def _run_again(self, rows: dict[int, int]) -> Failures | None:
+        """Runs a job for some pictures from the start, with one thread."""
+        frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
+        packets, targets = list(rows), list(rows.values())
+        (job,) = plan_frames(self._index.packets, [frame_of[packet] for packet in packets]).jobs
+        running = self._pool.take(self._index, job.start, 1)
+        try:
+            run_job(
+                self._index,
+                self._source,
+                job,
+                running,
+                lambda row, picture: self._sink(targets[row], picture),
+                read_on=False,
+            )
+            self._confirm()
+        except Failures as failures:
+            self._confirm()
+            self._after_failure(running)
+            return failures
+        self._pool.give_back(running)
+        return None
 
     def finish(self) -> None:
         """Raises for the earliest frame that failed."""

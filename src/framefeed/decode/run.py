@@ -35,13 +35,16 @@ class Failures(Exception):
 
     Attributes:
         missing: Their packets' numbers.
-        hopeless: By packet number, what is wrong with those of them that cannot be had, if it was a fresh session that
-            is not delayed. The others may come out where what is damaged is not fed.
+        blamed: The first packet that the decoder complained of, or one after it if the session is delayed; None where
+            it did not say.
+        hopeless: Packet number -> what is wrong, of those that cannot be had if that is right. The others may come out
+            where the packet is not fed.
     """
 
-    def __init__(self, missing: set[int], hopeless: dict[int, str]) -> None:
+    def __init__(self, missing: set[int], blamed: int | None, hopeless: dict[int, str]) -> None:
         super().__init__(f"{len(missing)} pictures failed")
         self.missing = missing
+        self.blamed = blamed
         self.hopeless = hopeless
 
 
@@ -132,12 +135,14 @@ class _Collector:
 
     def failures(self) -> Failures:
         """What was not handed on, and why."""
-        first = self._first_damaged
         missing = self._rows.keys() - self._delivered
-        hopeless = {n: f"packet {n} is damaged ({why})" for n, why in self._damaged.items() if n in missing}
+        if not self._damaged:
+            return Failures(missing, None, {})
+        blamed = min(self._damaged)
         # In decode order everything after a damaged reference may be built on it.
-        hopeless |= {n: f"packet {first} is damaged ({self._damaged[first]})" for n in missing if n >= first}
-        return Failures(missing, hopeless)
+        alone = int(self._flags[blamed]) & _NONREF
+        reason = f"packet {blamed} is damaged ({self._damaged[blamed]})"
+        return Failures(missing, blamed, {n: reason for n in missing if n == blamed or (n > blamed and not alone)})
 
 
 def run_job(
