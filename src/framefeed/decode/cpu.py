@@ -31,6 +31,12 @@ _NEEDS_CLOSED_START = frozenset({"h264"})
 # comes out. MPEG-4's and VP8's do not; AV1's (dav1d) has given out a neighbour first.
 _FRAME_THREADS = frozenset({"h264", "hevc", "vp9"})
 
+# Decoders that a flush does not rid of what they made of damage.
+_NOT_FLUSHED = frozenset({"mpeg4", "vp8"})
+
+# Pictures that FFmpeg's H.264 decoder can put into order.
+_MAX_REORDER = 16
+
 # Where FFmpeg's first choice for a codec needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
 
@@ -45,6 +51,24 @@ class CpuSession:
     lasting = True
 
     def __init__(self, stream: StreamInfo, num_threads: int, *, strict: bool) -> None:
+        if stream.codec not in _FRAME_THREADS:
+            num_threads = 1
+        reorder_depth = stream.reorder_depth
+        if stream.codec == "h264" and num_threads > 1:
+            # One thread lets a picture out while another may still be decoding it, and has not marked it as corrupt
+            # yet. Held back for as many pictures as there are threads, it is complete.
+            num_threads = max(2, min(num_threads, _MAX_REORDER - reorder_depth))
+            reorder_depth = min(reorder_depth + num_threads, _MAX_REORDER)
+        self._stream = stream
+        self._num_threads = num_threads
+        self._reorder_depth = reorder_depth
+        self._splits = stream.codec == "vp9"
+        self.delayed = num_threads > 1
+        self.strict = strict
+        self._context = self._make_context()
+
+    def _make_context(self) -> VideoCodecContext:
+        stream = self._stream
         try:
             context = av.CodecContext.create(_decoder_name(stream.codec), "r")
         except (av.error.FFmpegError, ValueError) as error:
@@ -60,16 +84,11 @@ class CpuSession:
         if stream.pix_fmt is not None:
             context.pix_fmt = stream.pix_fmt
         # A decoder that learns of reordering only while it runs drops the pictures that came too early.
-        context.reorder_depth = stream.reorder_depth
-        if stream.codec not in _FRAME_THREADS:
-            num_threads = 1
-        context.thread_count = num_threads
-        context.thread_type = "FRAME" if num_threads > 1 else "NONE"
-        context.options = dict(_STRICT) if strict else {}
-        self._context = context
-        self._splits = stream.codec == "vp9"
-        self.delayed = num_threads > 1
-        self.strict = strict
+        context.reorder_depth = self._reorder_depth
+        context.thread_count = self._num_threads
+        context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
+        context.options = dict(_STRICT) if self.strict else {}
+        return context
 
     def assign(self, index: VideoIndex) -> None:
         """Nothing to do: all streams that share a context have the same headers."""
@@ -84,8 +103,11 @@ class CpuSession:
         return self._pictures(None)
 
     def reset(self) -> None:
-        """Flushes; the context can then take another group or file."""
-        self._context.flush_buffers()
+        """Makes the context ready for another group or file."""
+        if self._stream.codec in _NOT_FLUSHED:
+            self._context = self._make_context()
+        else:
+            self._context.flush_buffers()
 
     def _pictures(self, packet: av.Packet[Any] | None) -> list[tuple[int, Any]]:
         try:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
-from framefeed.decode.session import Running, RunSession, SessionFactory, Taker
+from framefeed.decode.session import PacketError, Running, RunSession, SessionFactory, Taker
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, PLAN
@@ -24,6 +27,8 @@ from framefeed.source import CutOff, PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["Engine", "available_cpus"]
+
+_UNSEEN = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 
 def available_cpus() -> int:
@@ -209,6 +214,10 @@ class _Task:
             if not cast(RunSession, running.session).numbers_pictures:
                 self._failed |= dict.fromkeys(job.wanted.tolist(), "its group does not decode as a whole on the GPU")
                 return
+            damaged = self._find_damage(job, num_threads)
+            if damaged:
+                self._salvage(job, damaged, num_threads)
+                return
             running = self._pool.take(self._index, job.start, num_threads)
         try:
             with DECODE:
@@ -245,6 +254,45 @@ class _Task:
         if whole:
             taker.confirm()
         return whole
+
+    def _find_damage(self, job: DecodeJob, num_threads: int) -> dict[int, str]:
+        """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out."""
+        running = self._pool.take(self._index, job.start, num_threads)
+        session = running.session
+        shown = [n for n in job.packets.tolist() if not int(self._index.packets.flags[n]) & _UNSEEN]
+        came: set[int] = set()
+        damaged: dict[int, str] = {}
+        number = job.start
+        try:
+            for number, data in self._source.read(job.packets):
+                came |= {picture[0] for picture in session.feed(number, data, False)}
+        except CutOff as error:
+            damaged[error.packet] = error.reason
+        except PacketError as error:
+            damaged[number] = str(error)
+        finally:
+            with contextlib.suppress(PacketError):
+                came |= {picture[0] for picture in session.drain()}
+            self._pool.give_back(running)
+        last = min(damaged, default=sys.maxsize)
+        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
+
+    def _salvage(self, job: DecodeJob, damaged: dict[int, str], num_threads: int) -> None:
+        """Decodes the frames of a job that do not depend on damaged packets; the others fail."""
+        flags = self._index.packets.flags
+        first = min((n for n in damaged if not int(flags[n]) & PacketKind.NONREF), default=sys.maxsize)
+        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
+        bad = {n: f"packet {first} is damaged ({damaged[first]})" for n in rows if n >= first}
+        bad |= {n: f"its own data is damaged ({damaged[n]})" for n in rows if n in damaged}
+        good = [n for n in rows if n not in bad]
+        if good and self._taker is not None:
+            frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
+            (again,) = plan_frames(self._index.packets, [frame_of[n] for n in good]).jobs
+            again = dataclasses.replace(again, slots=np.array([rows[n] for n in again.wanted.tolist()]))
+            running = self._pool.take(self._index, again.start, num_threads)
+            if not self._run_whole(again, running, self._taker):
+                bad |= dict.fromkeys(good, "its group is damaged")
+        self._failed |= bad
 
     def _after_failure(self, running: Running) -> None:
         """A decoder that is given all headers with every run can be used again; others cannot be trusted."""

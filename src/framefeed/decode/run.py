@@ -57,12 +57,12 @@ class _Collector:
 
     def __init__(self, index: VideoIndex, job: DecodeJob, running: Running, sink: Sink) -> None:
         self._flags = index.packets.flags
+        self._frames = index.packets.frames
         self._rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
         self._sink = sink
         self._pending = running.pending
         self._spare: dict[int, Any] | None = None
         self._holds = running.session.lasting
-        self._delayed = running.session.delayed and self._holds
         self._held: dict[int, Any] = {}
         self._first_damaged = sys.maxsize  # of those that others refer to
         self._damaged: dict[int, str] = {}
@@ -94,11 +94,11 @@ class _Collector:
             self._first_damaged = min(self._first_damaged, number)
 
     def end(self) -> None:
-        """Nothing more will come out: hands on what was held back and is whole.
-
-        Of several threads, one may have failed without a word while others were emptied: there is no telling then.
-        """
-        self._let_go(self._first_unsure() if self._delayed else sys.maxsize)
+        """Nothing more will come out. Pictures that a linear decode does not show either are not waited for."""
+        if self._held:
+            pending = np.array(list(self._pending))
+            self._pending.difference_update(pending[~np.isin(pending, self._frames)].tolist())
+            self._let_go(self._first_unsure())
 
     def _first_unsure(self) -> int:
         """The first packet that others refer to and whose picture has not come out."""

@@ -577,7 +577,7 @@ def convert(
         stream: Where to launch; None for the current stream.
         count: How many of them there are, where the tables have room for more.
     """
-    count = _count({"sources": (sources, 3), "targets": (targets, 1)}, count)
+    count = _count({"targets": (targets, 1), "sources": (sources, 3)}, count)
     if conversion.surface.wide and pitch % 2:
         raise ValueError(f"the pitch of 16-bit samples must be even, got {pitch}")
     if count == 0:
