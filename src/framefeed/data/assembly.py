@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,7 @@ Place = tuple[int, int]
 """A row of the batch, and which frame of its sequence."""
 
 
-@dataclass(frozen=True, eq=False)
-class SampleRef:
+class SampleRef(NamedTuple):
     """A sample before it is decoded.
 
     Attributes:
@@ -40,19 +38,23 @@ class SampleRef:
 
     number: int
     file: int
-    frames: NDArray[np.int64]
+    frames: list[int]
     draw: Draw
 
 
-def locate_samples(sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int) -> list[SampleRef]:
-    """Finds the frames and draws the random numbers of samples."""
+_NOT_DRAWN = Draw(0.0, 0.0, 0.0)
+
+
+def locate_samples(
+    sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
+) -> list[SampleRef]:
+    """Finds the frames and draws the random numbers of samples, where they are needed."""
     files, firsts = sequences.locate(samples)
-    frames = sequences.frames(files, firsts)
-    draws = [uniforms(seed, epoch, samples, which).tolist() for which in range(3)]
-    return [
-        SampleRef(number, file, row, Draw(top, left, flip))
-        for number, file, row, top, left, flip in zip(samples.tolist(), files.tolist(), frames, *draws, strict=True)
-    ]
+    rows = zip(samples.tolist(), files.tolist(), sequences.frames(files, firsts).tolist(), strict=True)
+    if not draws:
+        return [SampleRef(number, file, frames, _NOT_DRAWN) for number, file, frames in rows]
+    numbers = zip(*(uniforms(seed, epoch, samples, which).tolist() for which in range(3)), strict=True)
+    return [SampleRef(*row, Draw(*drawn)) for row, drawn in zip(rows, numbers, strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -78,7 +80,8 @@ class Assembly:
 
     def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, *, stacked: bool) -> None:
         self.samples = samples
-        self._videos = [videos[sample.file] for sample in samples]
+        known = {file: videos[file] for file in {sample.file for sample in samples}}
+        self._videos = [known[sample.file] for sample in samples]
         self.places = {
             name: bound.desc.places(length).tolist()
             for name, bound in (self._videos[0].bound.items() if samples else ())
@@ -88,7 +91,7 @@ class Assembly:
         self.targets: dict[tuple[int, int], list[Place]] = {}
         shown = [k for k in range(length) if any(places[k] >= 0 for places in self.places.values())]
         for row, sample in enumerate(samples):
-            frames = sample.frames.tolist()
+            frames = sample.frames
             for k in shown:
                 self.targets.setdefault((sample.file, frames[k]), []).append((row, k))
 

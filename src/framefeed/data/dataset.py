@@ -156,7 +156,8 @@ class VideoDataset(Dataset[dict[str, Any]]):
         self.filenames = files.names
         self.videos = self._open_videos()
         places = [desc.places(length) for desc in self.processing.values()]
-        self.shown = np.flatnonzero(np.max(places, axis=0) >= 0)
+        self.shown = np.flatnonzero(np.max(places, axis=0) >= 0).tolist()
+        self.draws = any(desc.random_crop or desc.random_flip for desc in self.processing.values())
         # In shared memory, so that worker processes that live on are told of a new epoch too.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -223,7 +224,7 @@ class VideoDataset(Dataset[dict[str, Any]]):
     def __getitems__(self, samples: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples; each frame that they need is decoded once."""
         numbers = np.array([self._number(sample) for sample in samples], np.int64)
-        refs = locate_samples(self.sequences, numbers, self.seed, self.epoch)
+        refs = locate_samples(self.sequences, numbers, self.seed, self.epoch, draws=self.draws)
         if self.device.type == "cuda":
             return self._read_on_gpu(refs)
         assembly = Assembly(self.videos, refs, self.sequence_length, stacked=False)
@@ -237,7 +238,7 @@ class VideoDataset(Dataset[dict[str, Any]]):
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
         """What ``get_label`` says of a sample."""
         assert self.get_label is not None
-        return self.get_label(self.filenames[sample.file], int(sample.frames[0]), changes)
+        return self.get_label(self.filenames[sample.file], sample.frames[0], changes)
 
     # --- how ------------------------------------------------------------------------------------------------------
 

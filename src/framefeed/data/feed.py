@@ -293,15 +293,19 @@ class Feed:
         batch = FinishedBatch(planned.samples)
         good: list[SampleRef] = []
         first: OpenVideo | None = None
+        conflicts: dict[int, FramefeedError | None] = {}
         for place, sample in enumerate(planned.samples):
-            try:
-                video = self._videos[sample.file]
-                first = first or video
-                conflict = shape_conflict(first, video)
-                if conflict is not None:
-                    raise conflict
-            except FramefeedError as error:
-                batch.errors[place] = error
+            file = sample.file
+            if file not in conflicts:
+                try:
+                    video = self._videos[file]
+                    first = first or video
+                    conflicts[file] = shape_conflict(first, video)
+                except FramefeedError as error:
+                    conflicts[file] = error
+            conflict = conflicts[file]
+            if conflict is not None:
+                batch.errors[place] = conflict
             else:
                 good.append(sample)
                 batch.rows.append(place)

@@ -95,7 +95,8 @@ class Future:
             if numbers is None:
                 self._exhausted = True
                 break
-            samples = locate_samples(self._dataset.sequences, numbers, self._seed, self._epoch)
+            data = self._dataset
+            samples = locate_samples(data.sequences, numbers, self._seed, self._epoch, draws=data.draws)
             planned = Planned(samples, self._uses(samples))
             if not self._window and planned.uses:
                 self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(planned.uses[0].video))
@@ -142,6 +143,8 @@ class Future:
                     starts = known[file] = memoryview(videos[file].starts)  # type: ignore[arg-type]
                 except FramefeedError:
                     continue  # noticed again, and reported, when the batch is opened
-            for frame in sample.frames[shown].tolist():
+            frames = sample.frames
+            for k in shown:
+                frame = frames[k]
                 uses.append(Use(next(clock), file, frame, starts[frame]))
         return uses

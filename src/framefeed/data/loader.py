@@ -418,7 +418,7 @@ class LoaderIterator:
         for place, error in sorted(finished.errors.items()):
             sample = finished.samples[place]
             path = dataset.filenames[sample.file]
-            loader.report.append(SkippedSample(sample.number, path, int(sample.frames[0]), str(error)))
+            loader.report.append(SkippedSample(sample.number, path, sample.frames[0], str(error)))
         loader._stats.skipped += len(finished.errors)
         assembly = finished.assembly
         if assembly is not None:

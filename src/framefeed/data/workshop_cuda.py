@@ -77,6 +77,8 @@ class DeviceAssembly(Assembly):
         self.events: list[Event] = []
         super().__init__(videos, samples, length, stacked=True)
         self.allocated = Event(DEFAULT_STREAM)
+        # By name, where frames lie: the first one, and what the next sample and the next frame add.
+        self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
 
     def _empty(self, bound: BoundDesc, count: int, length: int) -> torch.Tensor:
         shape = (count, *bound.shape(bound.desc.num_frames(length)))
@@ -248,8 +250,10 @@ class CudaWorkshop:
             if taken.bases is not None:
                 addresses = taken.bases.addresses
             elif plain is not None and len(taken.places) == 1 and len(taken.places[0][1]) == 1:
-                assembly, ((row, k),) = taken.places[0]
-                targets.append((_address(assembly, plain, row, k),))
+                batch, ((row, k),) = taken.places[0]
+                assert isinstance(batch, DeviceAssembly)
+                begin, sample, frame = batch.begins[plain]
+                targets.append((begin + row * sample + batch.places[plain][k] * frame,))
                 continue
             else:
                 addresses = _parts(video, lane.scratch(len(pictures) * video.frame_bytes) + number * video.frame_bytes)
@@ -404,13 +408,6 @@ def _plain_name(video: OpenVideo) -> str | None:
     desc = bound.desc
     plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
     return name if plain and bound.base_size == bound.output_size else None
-
-
-def _address(assembly: Assembly, name: str, row: int, k: int) -> int:
-    """Where a frame begins in a batch of bytes."""
-    batch = assembly.batch[name]
-    sample, frame = batch.stride()[:2]
-    return int(batch.data_ptr() + row * sample + assembly.places[name][k] * frame)
 
 
 def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:

@@ -78,6 +78,14 @@ def plan_frames(table: PacketTable, wanted: ArrayLike, cursors: Mapping[int, Cur
     rows_wanted = np.asarray(wanted, np.int64).reshape(-1)
     if len(rows_wanted) and (rows_wanted.min() < 0 or rows_wanted.max() >= table.num_frames):
         raise IndexError(f"frames are 0..{table.num_frames - 1}")
+    rising = len(rows_wanted) > 0 and bool((np.diff(rows_wanted) > 0).all())
+    if rising and not cursors:  # as loaders ask, mostly for frames of one group
+        packets = table.frames[rows_wanted]
+        starts = table.start[packets]
+        if (starts == starts[0]).all():
+            by_packet = np.argsort(packets)
+            job = _group_job(table, int(starts[0]), packets[by_packet], by_packet, None)
+            return Plan((job,), (), len(rows_wanted))
     frames, first_rows, inverse = np.unique(rows_wanted, return_index=True, return_inverse=True)
     sources = first_rows[inverse]
     repeated = np.flatnonzero(sources != np.arange(len(rows_wanted)))

@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Budget", "Group", "GroupJob", "Key", "LookAhead", "Opening", "Use"]
 
@@ -37,8 +38,7 @@ TERM = 2.0
 _GOLDEN = 0.6180339887498949
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A frame is needed at some time.
 
     Attributes:
