@@ -32,10 +32,12 @@ LAYERS = (
     "reading_cuda",
     "decoder",
     "data",
+    "transforms",
     "public",
     "samples",
     "verify",
     "doctor",
+    "readers",
     "bench",
     "cli",
     "__main__",
@@ -52,6 +54,7 @@ KNOWS_PYAV = (
     "doctor.py",
     "bench/",
 )
+OTHER_READERS = ("cv2", "decord", "nvidia", "python_vali", "spdl", "torchcodec", "torchvision")
 LIGHT = ("index/", "plan/", "source/", "decode/")
 
 
@@ -135,9 +138,24 @@ def test_pyav_is_known_in_few_places() -> None:
     assert [file for file in sorted(knows) if not file.startswith(KNOWS_PYAV)] == []
 
 
-@pytest.mark.parametrize(("library", "place"), [("PyNvVideoCodec", "decode/nvdec.py"), ("triton", "process/cuda.py")])
-def test_gpu_libraries_are_known_in_one_place(library: str, place: str) -> None:
+@pytest.mark.parametrize(
+    ("library", "place"),
+    [("PyNvVideoCodec", "decode/nvdec.py"), ("triton", "process/cuda.py"), ("kornia", "transforms/library.py")],
+)
+def test_optional_libraries_are_known_in_one_place(library: str, place: str) -> None:
     assert {found.file for found in IMPORTS if found.module.split(".")[0] == library} == {place}
+
+
+@pytest.mark.parametrize("library", OTHER_READERS)
+def test_other_readers_are_known_to_readers_and_benchmarks_only(library: str) -> None:
+    knows = {found.file for found in IMPORTS if found.module.split(".")[0] == library}
+    assert [file for file in sorted(knows) if not file.startswith(("readers/", "bench/"))] == []
+
+
+def test_readers_load_their_libraries_when_they_are_made() -> None:
+    outside = {*OTHER_READERS, "av", "PyNvVideoCodec", "torch"}
+    loaded = [found for found in IMPORTS if found.file.startswith("readers/") and found.at_top]
+    assert [found for found in loaded if found.module.split(".")[0] in outside] == []
 
 
 def test_lower_layers_load_without_torch() -> None:

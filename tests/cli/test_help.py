@@ -12,7 +12,7 @@ import framefeed
 from cli.conftest import Run
 from framefeed.cli import build_parser
 
-COMMANDS = ("index", "info", "frames", "verify", "demo", "doctor")
+COMMANDS = ("index", "info", "frames", "verify", "demo", "doctor", "readers", "bench")
 HEAVY = ("torch", "av", "pyarrow", "numpy")
 
 _PROBE = """

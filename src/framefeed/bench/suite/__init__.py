@@ -1,0 +1,1 @@
+"""The benchmark that users run: everybody's readers on the same videos."""

@@ -1,0 +1,270 @@
+"""Measures readers in turn, and keeps what was found on disk after every step."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from framefeed.bench.__main__ import machine
+from framefeed.bench.suite.config import Config, requests
+from framefeed.bench.suite.truth import Wrong
+from framefeed.bench.suite.videos import Video
+from framefeed.bench.suite.worker import Job, ReaderFailed, Timed, Worker, reader_class
+
+__all__ = ["FORMAT", "Bench", "find_readers"]
+
+FORMAT = "framefeed bench 1"
+EXAMPLES = 8  # wrong frames that are named
+
+
+@dataclass
+class Entry:
+    """One reader in one case.
+
+    Attributes:
+        worker: Its process.
+        jobs: What it does in each mode that is tried.
+        mode: The one that is timed.
+        checked, wrong: Frames that were looked at, and those that were wrong, in that mode.
+        runs: Timings.
+        error: Why there are none.
+    """
+
+    worker: Worker
+    jobs: dict[str, Job]
+    mode: str = ""
+    checked: int = 0
+    wrong: list[Wrong] = field(default_factory=list)
+    runs: list[Timed] = field(default_factory=list)
+    error: str | None = None
+
+    def prepare(self, video: Video) -> None:
+        """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest."""
+        best: tuple[bool, float] | None = None
+        errors = []
+        for mode, job in self.jobs.items():
+            try:
+                found = self.worker.check(job, video.truth)
+                took = self.worker.time(job).seconds
+            except ReaderFailed as error:
+                errors.append(f"{mode}: {error}" if len(self.jobs) > 1 else str(error))
+                continue
+            rank = (bool(found.wrong), took)
+            if best is None or rank < best:
+                best, self.mode, self.checked, self.wrong = rank, mode, found.checked, found.wrong
+        if best is None:
+            self.mode = next(iter(self.jobs))
+            self.error = "; ".join(dict.fromkeys(errors))
+
+    def time(self) -> None:
+        """Takes a timing."""
+        if self.error is None:
+            try:
+                self.runs.append(self.worker.time(self.jobs[self.mode]))
+            except ReaderFailed as error:
+                self.error = str(error)
+
+    def result(self, video: Video, case: str, size: int, device: str) -> dict[str, Any]:
+        """For the document."""
+        job = self.jobs[self.mode]
+        rates = [job.num_frames / run.seconds for run in self.runs] if self.error is None else []
+        decoded = [run.decoded / max(1, job.num_frames) for run in self.runs if run.decoded is not None]
+        peaks = [run.peak_bytes for run in self.runs if run.peak_bytes is not None]
+        return {
+            "reader": self.worker.reader,
+            "video": video.name,
+            "case": case,
+            "batch_size": size,
+            "device": device,
+            "mode": self.mode,
+            "requests": len(job.requests),
+            "frames": job.num_frames,
+            "rates": [round(rate, 2) for rate in rates],
+            "median": round(statistics.median(rates), 2) if rates else None,
+            "min": round(min(rates), 2) if rates else None,
+            "max": round(max(rates), 2) if rates else None,
+            "seconds": [round(run.seconds, 5) for run in self.runs],
+            "wrong": len(self.wrong) if self.checked else None,
+            "checked": self.checked,
+            "wrong_examples": [{"index": each.index, "got": each.got} for each in self.wrong[:EXAMPLES]],
+            "decoded_per_delivered": round(statistics.median(decoded), 3) if decoded else None,
+            "peak_memory_mb": round(max(peaks) / 1e6, 1) if peaks else None,
+            "error": self.error,
+        }
+
+
+class Bench:
+    """A comparison.
+
+    Args:
+        config: What to measure.
+        videos: On what.
+        output: The JSON file; written after every case, always complete.
+        command: How it was started, for the document.
+        search: Where modules of the user's own readers are looked for.
+        num_threads: Of decoders; 0 leaves it to each library.
+        known: What ``find_readers`` gives.
+
+    Attributes:
+        document: The results so far.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        videos: Sequence[Video],
+        output: Path,
+        *,
+        command: str = "",
+        search: Sequence[str] = (),
+        num_threads: int = 0,
+        known: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        self._config = config
+        self._videos = videos
+        self._output = output
+        self._num_threads = num_threads
+        self._begin = time.monotonic()
+        self._workers = {name: Worker(name, config.timeout, search) for name in config.readers}
+        versions, readers = _describe(find_readers() if known is None else known, config)
+        self.document: dict[str, Any] = {
+            "format": FORMAT,
+            "complete": False,
+            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "took_seconds": 0.0,
+            "command": command,
+            "machine": _machine(config),
+            "versions": versions,
+            "configuration": {**config.as_json(), "num_threads": num_threads},
+            "videos": [video.facts for video in videos],
+            "readers": readers,
+            "results": [],
+        }
+
+    def run(self, report: Callable[[int, int, str], None]) -> None:
+        """Measures everything.
+
+        Args:
+            report: Is told the steps done, the steps in all, and what is being done.
+        """
+        cells = [
+            (video, case, size, device)
+            for video in self._videos
+            for case in self._config.cases
+            for size in self._config.sizes(case)
+            for device in self._config.devices
+        ]
+        steps = len(cells) * (self._config.repeat + 1)
+        try:
+            self.save()
+            for number, cell in enumerate(cells):
+                self._measure(*cell, _shifted(report, number * (self._config.repeat + 1), steps))
+            self.document["complete"] = True
+        finally:
+            for worker in self._workers.values():
+                worker.close()
+            self.save()
+
+    def _measure(self, video: Video, case: str, size: int, device: str, report: Callable[[int, str], None]) -> None:
+        """One case on one video. Readers take turns, so that a disturbance does not hit one of them alone."""
+        asked = requests(case, video.num_frames, size, self._config)
+        entries = [
+            Entry(worker, self._jobs(name, video, device, asked))
+            for name, worker in self._workers.items()
+            if asked and device in reader_class(name).devices
+        ]
+        try:
+            for entry in entries:
+                report(0, f"{video.name}, {case}: checking {entry.worker.reader}")
+                entry.prepare(video)
+            for turn in range(self._config.repeat):
+                for place in range(len(entries)):
+                    entry = entries[(place + turn) % len(entries)]  # nobody is always the one after the slowest
+                    report(1 + turn, f"{video.name}, {case}: {entry.worker.reader}")
+                    entry.time()
+        finally:
+            self.document["results"] += [
+                entry.result(video, case, size, device) for entry in entries if entry.runs or entry.error
+            ]
+            self.save()
+
+    def _jobs(self, name: str, video: Video, device: str, asked: list[list[int]]) -> dict[str, Job]:
+        modes = reader_class(name).modes
+        chosen = modes if self._config.mode == "best" else (self._config.mode,)
+        return {mode: Job(video.path, mode, device, asked, self._num_threads) for mode in chosen}
+
+    def save(self) -> None:
+        """Writes the document; whoever reads it sees the old one or the new one."""
+        self.document["took_seconds"] = round(time.monotonic() - self._begin, 1)
+        self._output.parent.mkdir(parents=True, exist_ok=True)
+        part = self._output.with_name(f".{self._output.name}.part")
+        part.write_text(json.dumps(self.document, indent=1, allow_nan=False) + "\n")
+        os.replace(part, self._output)
+
+
+def _shifted(report: Callable[[int, int, str], None], done: int, steps: int) -> Callable[[int, str], None]:
+    return lambda step, what: report(done + step, steps, what)
+
+
+def find_readers() -> list[dict[str, Any]]:
+    """All readers, those that cannot be used with the reason.
+
+    Asked in another process: libraries that are loaded only to see whether they can be would change this one.
+    """
+    command = [sys.executable, "-m", "framefeed", "readers", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    try:
+        found: list[dict[str, Any]] = json.loads(done.stdout)["readers"]
+    except (ValueError, KeyError) as error:
+        raise RuntimeError(f"`framefeed readers` does not answer: {done.stderr.strip()[-300:]}") from error
+    return found
+
+
+def _describe(found: Sequence[dict[str, Any]], config: Config) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Versions of everything that is measured, and all readers."""
+    versions = {"python": platform.python_version()}
+    for package in ("framefeed", "torch", "numpy", "av"):
+        versions[package] = metadata.version(package)
+    names = ("name", "version", "usable", "why", "exact", "remarks")
+    rows = [{name: reader[name] for name in names} for reader in found]
+    versions |= {row["name"]: row["version"] for row in rows if row["version"] is not None}
+    for name in config.readers:
+        if name not in {row["name"] for row in rows}:
+            kind = reader_class(name)
+            values = (name, None, True, "", kind.exact, kind.remarks)
+            rows.append(dict(zip(names, values, strict=True)))
+    return versions, rows
+
+
+def _machine(config: Config) -> dict[str, Any]:
+    found = machine(0)
+    about: dict[str, Any] = {
+        "cpu": found["cpu"],
+        "cpus_used": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else found["cpus_used"],
+        "memory_gb": found["memory_gib"],
+        "os": found["os"],
+        "python": platform.python_version(),
+        "gpu": None,
+    }
+    if "cuda" in config.devices:
+        import torch
+
+        if torch.cuda.is_available():
+            facts = torch.cuda.get_device_properties(0)
+            about["gpu"] = {
+                "name": facts.name,
+                "driver": str(torch.version.cuda),
+                "memory_gb": round(facts.total_memory / 2**30, 1),
+            }
+    return about

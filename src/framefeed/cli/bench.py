@@ -1,0 +1,234 @@
+"""``framefeed bench``: everybody's readers on the same videos, checked before they are timed."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framefeed.bench.suite.config import Config
+    from framefeed.bench.suite.videos import Video
+
+__all__ = ["add_parser"]
+
+RIGHT, WRONG, UNUSABLE = 0, 1, 2
+INTERRUPTED = 130
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "bench",
+        help="compare the libraries that read video, on your files and machine",
+        description="Reads the same frames with several libraries: checks them, then takes the time, in turns. Writes "
+        "JSON and a page with plots. Without files it makes its own clips.",
+        epilog="exit codes: 0 all frames were right, 1 a reader gave wrong frames or failed, 2 nothing was measured",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="*", help="a video; none for generated clips")
+    parser.add_argument(
+        "--readers",
+        metavar="NAMES",
+        default="all",
+        help="names from `framefeed readers`, or module:Class (default: all)",
+    )
+    parser.add_argument(
+        "--cases", metavar="NAMES", default="all", help="random, single, in-order, clips, every (default: all)"
+    )
+    parser.add_argument("--batch-sizes", metavar="N,N", default="32", help="frames of a request (default: 32)")
+    parser.add_argument("--devices", metavar="NAMES", default="cpu", help="cpu, cuda (default: cpu)")
+    parser.add_argument(
+        "--mode", choices=("best", "seek", "stream"), default="best", help="how readers look for frames (default: best)"
+    )
+    parser.add_argument("--frame-skip", metavar="N", type=_count, default=25, help="of the case every (default: 25)")
+    parser.add_argument("--clip-length", metavar="N", type=_count, default=16, help="of the case clips (default: 16)")
+    parser.add_argument("--max-batches", metavar="N", type=_count, default=4, help="requests of a timing (default: 4)")
+    parser.add_argument("--repeat", metavar="N", type=_count, default=5, help="timings of each (default: 5)")
+    parser.add_argument("--threads", metavar="N", type=_number, default=0, help="of decoders (default: each library's)")
+    parser.add_argument("--seed", metavar="S", type=_number, default=0, help="chooses random frames (default: 0)")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, default=120.0, help="of a timing (default: 120 s)")
+    parser.add_argument(
+        "--clips",
+        metavar="DIR",
+        type=Path,
+        default=Path(".bench/clips"),
+        help="generated clips (default: .bench/clips)",
+    )
+    parser.add_argument("--quick", action="store_true", help="two small clips, two timings")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, default=Path("bench.json"), help="results (default: bench.json)"
+    )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="the page (default: beside the results)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command."""
+    from framefeed.bench.suite.config import CASES, Config
+    from framefeed.bench.suite.report import page
+    from framefeed.bench.suite.run import Bench, find_readers
+    from framefeed.bench.suite.worker import reader_class
+    from framefeed.cli import console
+
+    search = [os.getcwd()]
+    sys.path[:0] = [folder for folder in search if folder not in sys.path]
+    known = find_readers()
+    missing = {info["name"]: info["why"] for info in known if not info["usable"]}
+    try:
+        readers = _names(args.readers, [info["name"] for info in known if info["usable"]])
+        for name in readers:
+            reader_class(name)
+        config = Config(
+            readers=readers,
+            cases=_names(args.cases, list(CASES)),
+            batch_sizes=tuple(_count(size) for size in args.batch_sizes.split(",")),
+            devices=_names(args.devices, ["cpu"]),
+            mode=args.mode,
+            repeat=2 if args.quick else args.repeat,
+            max_batches=min(2, args.max_batches) if args.quick else args.max_batches,
+            frame_skip=args.frame_skip,
+            clip_length=args.clip_length,
+            seed=args.seed,
+            timeout=args.timeout,
+        )
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        console.print_error(ValueError(f"bench: {error}"))
+        return UNUSABLE
+    if not args.json:
+        for name, why in missing.items():
+            if args.readers == "all" or name in readers:
+                console.print_lines(f"not compared: {name}: {why}")
+    interrupted = False
+    with _progress(show=not args.json) as report:
+        videos = _videos(args, config, report)
+        about = {"command": _command(), "search": search, "num_threads": args.threads, "known": known}
+        bench = Bench(config, videos, args.output, **about)
+        try:
+            bench.run(report)
+        except KeyboardInterrupt:
+            interrupted = True
+    document = bench.document
+    html = args.html or args.output.with_suffix(".html")
+    _write(html, page(document))
+    if args.json:
+        console.print_json(document)
+    else:
+        _print(document)
+        console.print_lines(f"{args.output}", f"{html}")
+    if interrupted:
+        return INTERRUPTED
+    if not document["results"]:
+        return UNUSABLE
+    return RIGHT if all(not row["wrong"] and not row["error"] for row in document["results"]) else WRONG
+
+
+def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int, str], None]) -> list[Video]:
+    from framefeed.bench.suite.config import requests
+    from framefeed.bench.suite.videos import REFERENCES, TINY, generate, open_video
+
+    if not args.files:
+        names, changes = (TINY, {"frames": 120, "width": 320, "height": 180}) if args.quick else (tuple(REFERENCES), {})
+        return generate(
+            args.clips,
+            names,
+            lambda done, total: report(done, total, "making clips"),
+            **changes,
+        )
+
+    def last_frame(num_frames: int) -> int:
+        return max(
+            (frame for case in config.cases for size in config.sizes(case)
+             for request in requests(case, num_frames, size, config) for frame in request),
+            default=0,
+        )  # fmt: skip
+
+    videos = []
+    for number, file in enumerate(args.files):
+        report(number, len(args.files), f"looking at {file}")
+        same = sum(Path(other).name == Path(file).name for other in args.files)
+        videos.append(open_video(Path(file), file if same > 1 else Path(file).name, last_frame))
+    return videos
+
+
+@contextmanager
+def _progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    stderr = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=stderr, transient=True, disable=not (show and stderr.is_terminal)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
+def _print(document: dict[str, Any]) -> None:
+    """One table: a line for each case and video, a column for each reader."""
+    from framefeed.cli import console
+
+    readers = document["configuration"]["readers"]
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in document["results"]:
+        key = (row["video"], row["case"], row["batch_size"], row["device"])
+        lines.setdefault(key, {})[row["reader"]] = _cell(row)
+    table = [(*key, *(cells.get(name, "–") for name in readers)) for key, cells in lines.items()]
+    if table:
+        title = "frames/s, medians"
+        console.print_table(console.make_table(("video", "case", "batch", "on", *readers), table, title=title))
+    for row in document["results"]:
+        if row["error"]:
+            console.print_lines(f"{row['reader']}: {row['video']}, {row['case']}: {row['error']}")
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if row["error"]:
+        return "failed"
+    if row["wrong"]:
+        return f"WRONG {row['wrong']}/{row['checked']}"
+    return f"{row['median']:,.0f}" if row["median"] >= 100 else f"{row['median']:.3g}"
+
+
+def _names(text: str, everything: list[str]) -> tuple[str, ...]:
+    names = everything if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(names))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def _command() -> str:
+    return shlex.join(["framefeed", *sys.argv[1:]])
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 1, 2, 3 ...")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 0, 1, 2 ...")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; possible are seconds, as 120")
+    return value

@@ -1,0 +1,69 @@
+"""Readers that do what they should not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from framefeed.readers.framefeed_reader import FramefeedReader
+
+
+class OffByOne(FramefeedReader):
+    """Gives the frame behind the one that was asked for."""
+
+    name = "off by one"
+
+    def read_frames(self, indices: Any) -> Any:
+        return super().read_frames([min(index + 1, self.num_frames - 1) for index in indices])
+
+
+class Dies(FramefeedReader):
+    """Takes its process down."""
+
+    name = "dies"
+
+    def read_frames(self, indices: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hangs(FramefeedReader):
+    """Never comes back."""
+
+    name = "hangs"
+
+    def read_frames(self, indices: Any) -> Any:
+        time.sleep(600)
+
+
+class Raises(FramefeedReader):
+    """Cannot read anything."""
+
+    name = "raises"
+
+    def read_frames(self, indices: Any) -> Any:
+        raise RuntimeError("no frames\ntoday")
+
+
+class OneTooFew(FramefeedReader):
+    """Leaves a frame out."""
+
+    name = "one too few"
+
+    def read_frames(self, indices: Any) -> Any:
+        return super().read_frames(indices)[1:]
+
+
+class Slow(FramefeedReader):
+    """Takes its time."""
+
+    name = "slow"
+
+    def read_frames(self, indices: Any) -> Any:
+        time.sleep(0.3)
+        return super().read_frames(indices)
+
+
+class NoReader:
+    """Is none."""
