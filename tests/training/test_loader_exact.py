@@ -27,6 +27,8 @@ from framefeed import (
     VideoDataset,
     VideoLoader,
 )
+from framefeed.decode.cpu import CpuFactory
+from framefeed.decode.engine import Engine
 
 from .clips_help import (
     MIXED,
@@ -703,6 +705,25 @@ def test_a_damaged_frame_is_not_handed_out(clip_folder: Path, tmp_path: Path) ->
         dataset[43]
     with pytest.raises(RuntimeError, match="frame 43"):
         next(iter(VideoLoader(dataset, 1, sampler=[43])))
+
+
+def test_a_damaged_frame_that_was_read_ahead_is_not_handed_out(clip_folder: Path, tmp_path: Path) -> None:
+    """Frame 45 is packet 43, frame 43 packet 44, which the decoder refuses; its picture comes out all the same."""
+    path = noisy_copy(clip("bframes.mp4", clip_folder), 44, tmp_path / "damaged.mp4")
+    dataset = VideoDataset(path, processing=BYTES)
+    video, engine = dataset.videos[0], Engine(CpuFactory(), 1)
+    got: list[int] = []
+
+    def ask(frame: int, *, read_on: bool) -> None:
+        def sink(row: int, picture: Any) -> None:
+            got.append(picture.pts)
+
+        engine.decode(video.index, video.source, [frame], sink, num_threads=1, read_on=read_on)
+
+    ask(45, read_on=True)
+    with pytest.raises(RuntimeError, match="frame 43"):
+        ask(43, read_on=False)
+    assert got == [43]
 
 
 def test_bad_arguments(clip_folder: Path) -> None:

@@ -24,15 +24,18 @@ quiet()
 # By default FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode, they
 # say so at once. The H.264 decoder, though, would call a clean start at an open group damaged: there it is left to mark
 # pictures as corrupt, which is told only when they come out.
-_STRICT = {"err_detect": "explode"}
+_EXPLODE = {"err_detect": "explode"}
 _NEEDS_CLOSED_START = frozenset({"h264"})
 
+# Even so, that of H.264 only marks a picture of which one slice cannot be read, and that of MPEG-4 may leave it out.
+_TELLS_LATE = frozenset({"h264", "mpeg4"})
+
 # Decoders that do the same with damage whatever the number of threads, and tell of it before any picture built on it
-# comes out. MPEG-4's and VP8's do not; AV1's (dav1d) has given out a neighbour first.
-_FRAME_THREADS = frozenset({"h264", "hevc", "vp9"})
+# comes out. MPEG-4's does not always notice the same; AV1's (dav1d) has given out a neighbour first.
+_FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 
 # Decoders that a flush does not rid of what they made of damage.
-_NOT_FLUSHED = frozenset({"mpeg4", "vp8"})
+_NOT_FLUSHED = frozenset({"mpeg4"})
 
 # Pictures that FFmpeg's H.264 decoder can put into order.
 _MAX_REORDER = 16
@@ -50,21 +53,26 @@ class CpuSession:
 
     lasting = True
 
-    def __init__(self, stream: StreamInfo, num_threads: int, *, strict: bool) -> None:
+    def __init__(self, stream: StreamInfo, num_threads: int, *, explodes: bool) -> None:
         if stream.codec not in _FRAME_THREADS:
             num_threads = 1
-        reorder_depth = stream.reorder_depth
-        if stream.codec == "h264" and num_threads > 1:
-            # One thread lets a picture out while another may still be decoding it, and has not marked it as corrupt
-            # yet. Held back for as many pictures as there are threads, it is complete.
-            num_threads = max(2, min(num_threads, _MAX_REORDER - reorder_depth))
-            reorder_depth = min(reorder_depth + num_threads, _MAX_REORDER)
+        elif stream.codec == "h264":
+            num_threads = max(1, min(num_threads, _MAX_REORDER - stream.reorder_depth))
         self._stream = stream
         self._num_threads = num_threads
-        self._reorder_depth = reorder_depth
+        self._reorder_depth = stream.reorder_depth
+        self._ends: list[bytes] = []
+        if stream.codec == "h264" and num_threads > 1:
+            # One thread lets a picture out while another may still be decoding it, and has not marked it as corrupt
+            # yet. It has once as many packets have followed as there are threads: "end of sequence" after the last.
+            self._reorder_depth += num_threads
+            is_avcc = len(stream.extradata) > 4 and stream.extradata[0] == 1
+            length = (stream.extradata[4] & 3) + 1 if is_avcc else 4
+            self._ends = [b"\x01\x0a".rjust(length + 1, b"\0")] * num_threads
         self._splits = stream.codec == "vp9"
         self.delayed = num_threads > 1
-        self.strict = strict
+        self.strict = stream.codec not in _TELLS_LATE
+        self._explodes = explodes
         self._context = self._make_context()
 
     def _make_context(self) -> VideoCodecContext:
@@ -87,7 +95,7 @@ class CpuSession:
         context.reorder_depth = self._reorder_depth
         context.thread_count = self._num_threads
         context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
-        context.options = dict(_STRICT) if self.strict else {}
+        context.options = dict(_EXPLODE) if self._explodes else {}
         return context
 
     def assign(self, index: VideoIndex) -> None:
@@ -100,7 +108,8 @@ class CpuSession:
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
-        return self._pictures(None)
+        pictures = [picture for end in self._ends for picture in self._pictures(_packet(-1, end, False))]
+        return pictures + self._pictures(None)
 
     def reset(self) -> None:
         """Makes the context ready for another group or file."""
@@ -145,10 +154,14 @@ def _frames_of(data: bytes | memoryview) -> list[bytes | memoryview]:
 class CpuFactory:
     """Makes CPU sessions; streams with the same headers can share one."""
 
+    def uses_threads(self, stream: StreamInfo) -> bool:
+        """Where the outcome does not depend on them."""
+        return stream.codec in _FRAME_THREADS
+
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Everything that a context is made from."""
         return (
-            self._strict(stream, closed_start),
+            self._explodes(stream, closed_start),
             stream.codec,
             stream.codec_tag,
             stream.extradata,
@@ -161,7 +174,7 @@ class CpuFactory:
 
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A codec context, opened on its first packet."""
-        return CpuSession(stream, num_threads, strict=self._strict(stream, closed_start))
+        return CpuSession(stream, num_threads, explodes=self._explodes(stream, closed_start))
 
-    def _strict(self, stream: StreamInfo, closed_start: bool) -> bool:
+    def _explodes(self, stream: StreamInfo, closed_start: bool) -> bool:
         return closed_start or stream.codec not in _NEEDS_CLOSED_START

@@ -49,6 +49,7 @@ class Engine:
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
         self.max_threads = max_threads or available_cpus()
+        self._factory = factory
         # Two for each thread: one being reset for the next file while another is left running in a group.
         self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
         self._reset()
@@ -94,8 +95,9 @@ class Engine:
         task = _Task(self, index, source, sink, leases, read_on)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
-        wide = 0 if long_groups else choose_wide_jobs([job.cost for job in jobs], num_threads)
-        if read_on and not wide and not long_groups and num_threads > 1:
+        may_widen = num_threads > 1 and not long_groups and self._factory.uses_threads(index.stream)
+        wide = choose_wide_jobs([job.cost for job in jobs], num_threads) if may_widen else 0
+        if read_on and not wide and may_widen:
             jobs, wide = _widen_last(index, jobs)
         for job in jobs[:wide]:
             task.run(job, wide_threads(index.stream.codec, num_threads))
@@ -320,7 +322,7 @@ class _Task:
             if failures is None:
                 continue
             missing = {packet: rows[packet] for packet in failures.missing}
-            blamed = failures.blamed
+            blamed = failures.blamed if failures.hopeless else None
             if len(rows) == 1:
                 self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it") | failures.hopeless
             elif blamed is not None and blamed <= min(droppable & rows.keys(), default=blamed):

@@ -49,6 +49,10 @@ class FakeFactory:
     numbers_pictures: bool = True
     fed: list[int] = field(default_factory=list)
 
+    def uses_threads(self, stream: StreamInfo) -> bool:
+        """It does not mind."""
+        return True
+
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """All streams share sessions."""
         return "fake"

@@ -497,6 +497,10 @@ class NvdecFactory:
         self._lock = threading.Lock()
         self._sizes: dict[object, tuple[int, int]] = {}
 
+    def uses_threads(self, stream: StreamInfo) -> bool:
+        """Hardware has none."""
+        return False
+
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Codec and sample format."""
         return stream.codec, pixel_format(stream.pix_fmt)

@@ -51,20 +51,18 @@ class Failures(Exception):
 class _Collector:
     """Matches pictures with rows and keeps book of what went wrong.
 
-    Some damage is told only when its picture comes out, and pictures that are built on it may come out before. So they
-    are held back until every reference before them in decode order has come out, and is whole.
+    A decoder that tells damage only when a picture comes out may let out pictures that are built on it before. So its
+    pictures are held back until everything before them in decode order has come out, and is whole.
     """
 
     def __init__(self, index: VideoIndex, job: DecodeJob, running: Running, sink: Sink) -> None:
-        self._flags = index.packets.flags
-        self._frames = index.packets.frames
+        self._table = index.packets
         self._rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
         self._sink = sink
         self._pending = running.pending
         self._spare: dict[int, Any] | None = None
-        self._holds = running.session.lasting
+        self._holds = running.session.lasting and not running.session.strict
         self._held: dict[int, Any] = {}
-        self._first_damaged = sys.maxsize  # of those that others refer to
         self._damaged: dict[int, str] = {}
         self.damaged = False
         self._delivered: set[int] = set()
@@ -73,6 +71,8 @@ class _Collector:
         """Hands wanted pictures on; drops the others."""
         for number, picture in pictures:
             self._pending.discard(number)
+            if self._holds and self._pending:
+                self._check_order(number)
             if isinstance(picture, CorruptPicture):
                 self.refuse(number, "its data is damaged")
             elif number in self._rows:
@@ -82,33 +82,47 @@ class _Collector:
                 while len(self._spare) > MAX_SPARE:
                     del self._spare[next(iter(self._spare))]
         if self._held:
-            self._let_go(self._first_unsure() if self._holds else sys.maxsize)
-
-    def refuse(self, number: int, reason: str) -> None:
-        """A packet is damaged: its picture is not believed, nor, where others refer to it, any that follows it."""
-        self.damaged = True
-        while number and int(self._flags[number]) & _SECOND_FIELD:
-            number -= 1  # the picture is that of the first field
-        self._damaged.setdefault(number, reason)
-        if not int(self._flags[number]) & _NONREF:
-            self._first_damaged = min(self._first_damaged, number)
-
-    def end(self) -> None:
-        """Nothing more will come out. Pictures that a linear decode does not show either are not waited for."""
-        if self._held:
-            pending = np.array(list(self._pending))
-            self._pending.difference_update(pending[~np.isin(pending, self._frames)].tolist())
             self._let_go(self._first_unsure())
 
+    def refuse(self, number: int, reason: str) -> None:
+        """A packet is damaged: neither its picture is believed nor any that follows it in decode order."""
+        self.damaged = True
+        while number and int(self._table.flags[number]) & _SECOND_FIELD:
+            number -= 1  # the picture is that of the first field
+        self._damaged.setdefault(number, reason)
+
+    def _check_order(self, number: int) -> None:
+        """Refuses a picture that came out before one that is shown earlier: some header lies."""
+        ranks = self._table.display_rank
+        if any(ranks[other] < ranks[number] for other in self._pending):
+            self._forget_unshown()
+            late = [other for other in self._pending if ranks[other] < ranks[number]]
+            if late:
+                self.refuse(max(number, min(late)), "it comes out in the wrong place")
+
+    @property
+    def _first_damaged(self) -> int:
+        return min(self._damaged, default=sys.maxsize)
+
+    def end(self) -> None:
+        """Nothing more will come out: hands on what was held back and is whole."""
+        if self._first_unsure() < sys.maxsize:
+            self._forget_unshown()
+            self._let_go(self._first_unsure())
+
+    def _forget_unshown(self) -> None:
+        """Pictures that a linear decode does not show either are not waited for."""
+        pending = np.array(list(self._pending))
+        self._pending.difference_update(pending[~np.isin(pending, self._table.frames)].tolist())
+
     def _first_unsure(self) -> int:
-        """The first packet that others refer to and whose picture has not come out."""
-        pending, flags = self._pending, self._flags
-        return min((number for number in pending if not int(flags[number]) & _NONREF), default=sys.maxsize)
+        """The first packet of which it is not known yet whether it is damaged."""
+        return min(self._pending, default=sys.maxsize) if self._holds else sys.maxsize
 
     def _let_go(self, first_unsure: int) -> None:
         for number in [number for number in self._held if number < first_unsure]:
             picture = self._held.pop(number)
-            if number < self._first_damaged and number not in self._damaged and number not in self._delivered:
+            if number < self._first_damaged and number not in self._delivered:
                 self._delivered.add(number)
                 self._sink(self._rows[number], picture)
 
@@ -125,7 +139,7 @@ class _Collector:
     def drop_spare(self, running: Running) -> None:
         """Forgets those of them that are not whole for sure."""
         end = min(self._first_damaged, self._first_unsure())
-        for number in [number for number in running.spare if number >= end or number in self._damaged]:
+        for number in [number for number in running.spare if number >= end]:
             del running.spare[number]
 
     @property
@@ -138,9 +152,9 @@ class _Collector:
         missing = self._rows.keys() - self._delivered
         if not self._damaged:
             return Failures(missing, None, {})
-        blamed = min(self._damaged)
+        blamed = self._first_damaged
         # In decode order everything after a damaged reference may be built on it.
-        alone = int(self._flags[blamed]) & _NONREF
+        alone = int(self._table.flags[blamed]) & _NONREF
         reason = f"packet {blamed} is damaged ({self._damaged[blamed]})"
         return Failures(missing, blamed, {n: reason for n in missing if n == blamed or (n > blamed and not alone)})
 
@@ -176,8 +190,8 @@ def run_job(
         raise collector.failures()
     if not running.ended:
         return True
+    collector.drop_spare(running)
     if collector.damaged:
-        collector.drop_spare(running)
         running.new_headers = True  # or anything else: it is not known what a decoder makes of damage
     running.pending.clear()
     return bool(running.spare)

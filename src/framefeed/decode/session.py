@@ -108,6 +108,9 @@ class RunSession(Session, Protocol):
 class SessionFactory(Protocol):
     """Makes sessions."""
 
+    def uses_threads(self, stream: StreamInfo) -> bool:
+        """Whether a session of that stream makes use of several threads."""
+
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""
 
