@@ -16,7 +16,8 @@ from framefeed.native import NativeFrame
 # These can be read in full: as root nothing is unreadable, and the headers' lies are about what nobody believes.
 HARMLESS = {"unreadable", "huge_picture_in_header", "huge_box", "huge_time_step", "zero_timescale"}
 
-# What is left of these is a whole video in itself; nothing in the file says that there was more.
+# What is left of these is a whole video in itself; nothing in the file says that there was more. The last packet may be
+# short, though, and whether a decoder can tell depends on where exactly it ends.
 SHORTENED = {"cut_mkv", "cut_ts"}
 
 
@@ -32,7 +33,12 @@ def test_bad_files_raise_at_once_and_harm_nobody_else(name: str, tmp_path: Path,
     path = damaged.DAMAGED[name](tmp_path)
     started = time.perf_counter()
     if name in HARMLESS | SHORTENED:
-        assert _read_everything(path) == len(clips.linear_decode(path))
+        try:
+            assert _read_everything(path) == len(clips.linear_decode(path))
+        except DecodeError as error:
+            packets = VideoIndex.scan(path).packets
+            assert name in SHORTENED and error.frame is not None
+            assert packets.frames[error.frame] == len(packets) - 1
     else:
         with pytest.raises(FramefeedError) as caught:
             _read_everything(path)

@@ -138,8 +138,8 @@ def value_tables(desc: ProcessDesc) -> NDArray[Any]:
 
 def _bfloat16_bits(values: NDArray[np.float64]) -> NDArray[np.int16]:
     """Rounded to the 8 bits that a bfloat16 has of a number; its own bits are the upper half of a float's."""
-    fraction, exponent = np.frexp(values)
-    rounded = np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8)
+    exponent = np.maximum(np.frexp(values)[1], -125)  # the smallest numbers have fewer bits
+    rounded = np.ldexp(np.rint(np.ldexp(values, 8 - exponent)), exponent - 8)
     bits: NDArray[np.int16] = rounded.astype(np.float32).view(np.int16)[..., 1::2]
     return bits.copy()
 
