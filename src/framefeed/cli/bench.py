@@ -49,7 +49,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--frame-skip", metavar="N", type=_count, default=25, help="of the case every (default: 25)")
     parser.add_argument("--clip-length", metavar="N", type=_count, default=16, help="of the case clips (default: 16)")
-    parser.add_argument("--max-batches", metavar="N", type=_count, default=4, help="requests of a timing (default: 4)")
+    parser.add_argument(
+        "--max-batches",
+        metavar="N",
+        type=_count,
+        default=4,
+        help="requests of a timing, 4N in order and for single frames (default: 4)",
+    )
     parser.add_argument("--repeat", metavar="N", type=_count, default=5, help="timings of each (default: 5)")
     parser.add_argument("--threads", metavar="N", type=_number, default=0, help="of decoders (default: each library's)")
     parser.add_argument("--seed", metavar="S", type=_number, default=0, help="chooses random frames (default: 0)")
