@@ -212,7 +212,7 @@ def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: 
     examples = [each for row in wrong for each in row["wrong_examples"]]
     assert all(each["got"] == each["index"] + 1 for each in examples)
     ours = [row for row in document["results"] if row["reader"] == "framefeed"]
-    assert all(row["decoded_per_delivered"] >= 1 for row in ours)
+    assert all(row["decoded_per_delivered"] > 0 for row in ours)
     assert {reader["name"] for reader in document["readers"]} >= {"framefeed", "pyav", "dali", "own_readers:OffByOne"}
     assert all(reader["why"] for reader in document["readers"] if not reader["usable"])
     assert said[-1][0] <= said[-1][1] == 3 * 4 and [done for done, _, _ in said] == sorted(done for done, _, _ in said)
