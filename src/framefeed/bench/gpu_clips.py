@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framefeed.bench.clips import BITS, STRIP_ROWS, scene_painter
-from framefeed.bench.training_clips import _paint_strip
-from framefeed.samples import plane_samples, write_clip
+from framefeed.bench.clips import BITS, STRIP_ROWS
+from framefeed.bench.training_clips import numbered_painter
+from framefeed.samples import write_clip
 
 __all__ = ["SETS", "TINY_SETS", "ClipSet", "expected_numbers", "read_numbers", "write_sets"]
 
@@ -138,24 +137,8 @@ def _write_file(clips: ClipSet, path: Path, file: int) -> None:
         bframes=clips.b_frames,
         tag="hvc1" if clips.codec == "hevc" else None,
         options={**options, "b": f"{clips.kilobits}k"},
-        painter=_painter(clips, file),
+        painter=numbered_painter(clips.width, clips.height, file),
     )
-
-
-def _painter(clips: ClipSet, file: int) -> Callable[[int], av.VideoFrame]:
-    """Paints a file's frames: its own textures, and its own part of the paths along which the scene's things move."""
-    scene = scene_painter(clips.width, clips.height, seed=1000 * (file + 1))
-
-    def paint(number: int) -> av.VideoFrame:
-        frame = scene(number + 997 * file)
-        y, u, v = (plane_samples(plane, np.dtype(np.uint8)) for plane in frame.planes)
-        rows = clips.height // STRIP_ROWS
-        _paint_strip(y[:rows], number)
-        _paint_strip(y[rows : 2 * rows], file)
-        u[:rows], v[:rows] = 128, 128
-        return frame
-
-    return paint
 
 
 def read_numbers(frames: torch.Tensor) -> NDArray[np.int64]:

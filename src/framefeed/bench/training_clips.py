@@ -101,18 +101,21 @@ def _write_file(clips: ClipSet, path: Path, file: int) -> None:
         gop=clips.gop,
         bframes=None if clips.b_frames else 0,
         options={"preset": "veryfast", "x264-params": f"keyint={clips.gop}:min-keyint={clips.gop}:scenecut=0"},
-        painter=_painter(clips, file),
+        painter=numbered_painter(clips.width, clips.height, file),
     )
 
 
-def _painter(clips: ClipSet, file: int) -> Callable[[int], av.VideoFrame]:
-    """Paints a file's frames: its own textures, and its own part of the paths along which the scene's things move."""
-    scene = scene_painter(clips.width, clips.height, seed=1000 * (file + 1))
+def numbered_painter(width: int, height: int, file: int) -> Callable[[int], av.VideoFrame]:
+    """Paints a file's frames: its own textures, and its own part of the paths along which the scene's things move.
+
+    Two strips at the top carry the frame's number and the file's.
+    """
+    scene = scene_painter(width, height, seed=1000 * (file + 1))
 
     def paint(number: int) -> av.VideoFrame:
         frame = scene(number + 997 * file)
         y, u, v = (plane_samples(plane, np.dtype(np.uint8)) for plane in frame.planes)
-        rows = clips.height // STRIP_ROWS
+        rows = height // STRIP_ROWS
         _paint_strip(y[:rows], number)
         _paint_strip(y[rows : 2 * rows], file)
         u[:rows], v[:rows] = 128, 128

@@ -18,7 +18,7 @@ from framefeed.decode.session import Taker
 from framefeed.errors import FrameSizeError
 from framefeed.source import PacketSource
 
-__all__ = ["CpuWorkshop", "Workshop"]
+__all__ = ["CpuWorkshop", "Workshop", "decode_on_cpu"]
 
 
 class Workshop(Protocol):
@@ -85,6 +85,18 @@ class Workshop(Protocol):
         """Makes a complete batch ready for the consumer, in whose thread this is called."""
 
 
+def decode_on_cpu(
+    video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
+) -> None:
+    """Decodes frames of a video on the CPU; the arguments are those of ``Workshop.decode``."""
+
+    def sink(row: int, picture: Any) -> None:
+        taker.take([row], [picture])
+        taker.confirm()
+
+    cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
+
+
 class CpuWorkshop:
     """Everything in this process's memory.
 
@@ -114,12 +126,7 @@ class CpuWorkshop:
         self, video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
     ) -> None:
         """Decodes frames."""
-
-        def sink(row: int, picture: Any) -> None:
-            taker.take([row], [picture])
-            taker.confirm()
-
-        cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
+        decode_on_cpu(video, source, frames, taker, read_on=read_on)
 
     @property
     def memory_held(self) -> int:

@@ -15,7 +15,8 @@ from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
 from framefeed.data.switching import Switching
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import Taken
-from framefeed.decode.default import cpu_engine, cuda_engine
+from framefeed.data.workshop import decode_on_cpu
+from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec import Surface, SurfaceLayout, pixel_format
 from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
@@ -158,17 +159,11 @@ class CudaWorkshop:
         self, video: OpenVideo, source: PacketSource, frames: Sequence[int], taker: Taker, *, read_on: bool
     ) -> None:
         """Decodes frames on the GPU, or on the CPU where the video falls back to it."""
-        if not video.on_cpu:
-            with on_device(self._number):
-                self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
-            return
-
-        def sink(row: int, picture: Any) -> None:
-            taker.take([row], [picture])
-            taker.confirm()
-
         with on_device(self._number):
-            cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
+            if video.on_cpu:
+                decode_on_cpu(video, source, frames, taker, read_on=read_on)
+            else:
+                self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
 
     def assemble(self, videos: Videos, samples: Sequence[SampleRef], length: int) -> DeviceAssembly:
         """Begins a batch."""

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import Any, cast
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
-from framefeed.decode.session import PacketError, Running, RunSession, SessionFactory, Taker
+from framefeed.decode.runs import RunTask
+from framefeed.decode.session import Running, SessionFactory, Taker
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
 from framefeed.plan.schedule import choose_wide_jobs, wide_threads
-from framefeed.source import CutOff, PacketSource
+from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["Engine", "available_cpus"]
-
-_UNSEEN = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 
 def available_cpus() -> int:
@@ -92,7 +85,7 @@ class Engine:
         leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
         for unused in running.values():
             self.pool.keep_running(index, unused)
-        task = _Task(self, index, source, sink, leases, read_on)
+        task = _Task(self.pool, index, source, sink, leases, read_on)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
         may_widen = num_threads > 1 and not long_groups and self._factory.uses_threads(index.stream)
@@ -122,13 +115,12 @@ class Engine:
         """
         with PLAN:
             plan = plan_frames(index.packets, wanted)
-        sink = _sink_of(taker)
-        task = _Task(self, index, source, sink, {}, False, taker, self._turns)
+        task = RunTask(self.pool, index, source, taker, self._turns)
         self._run_side_by_side(task, plan.jobs, num_threads, 1)
         task.finish()
         return plan
 
-    def _run_side_by_side(self, task: _Task, jobs: Sequence[DecodeJob], num_threads: int, each: int) -> None:
+    def _run_side_by_side(self, task: _Task | RunTask, jobs: Sequence[DecodeJob], num_threads: int, each: int) -> None:
         todo = iter(jobs)
         lock = threading.Lock()
 
@@ -172,139 +164,43 @@ def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJo
     return [last, *(job for job in jobs if job is not last)], 1
 
 
-def _sink_of(taker: Taker) -> Sink:
-    return lambda row, picture: taker.take([row], [picture])
-
-
 class _Task:
     """One request while it is being decoded."""
 
     def __init__(
         self,
-        engine: Engine,
+        pool: SessionPool,
         index: VideoIndex,
         source: PacketSource,
         sink: Sink,
         leases: dict[int, Running],
         read_on: bool,
-        taker: Taker | None = None,
-        turns: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self._turns = turns or contextlib.nullcontext()
-        self._pool = engine.pool
+        self._pool = pool
         self._index = index
         self._source = source
         self._sink = sink
         self._leases = leases
         self._read_on = read_on
-        self._taker = taker
         self._failed: dict[int, str] = {}
         self.stopped = False
 
     def run(self, job: DecodeJob, num_threads: int) -> None:
         """Runs a job on a session of its own."""
-        with self._turns:  # where threads of the user's are more than there should be decoders
-            self._run(job, num_threads)
-
-    def _run(self, job: DecodeJob, num_threads: int) -> None:
         running = self._leases.pop(job.start, None)
         if running is None:
-            running = self._pool.take(self._index, job.start, num_threads)
-        if self._taker is not None:
-            if self._run_whole(job, running, self._taker):
-                return
-            if not cast(RunSession, running.session).numbers_pictures:
-                self._failed |= dict.fromkeys(job.wanted.tolist(), "its group does not decode as a whole on the GPU")
-                return
-            damaged = self._find_damage(job, num_threads)
-            if damaged:
-                self._salvage(job, damaged, num_threads)
-                return
             running = self._pool.take(self._index, job.start, num_threads)
         try:
             with DECODE:
                 alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
-            self._confirm()
         except Failures as failures:
-            self._confirm()
-            self._after_failure(running)
             slots = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
             self._diagnose({packet: slots[packet] for packet in failures.missing})
             return
-        except BaseException:
-            self._after_failure(running)
-            raise
-        if self._taker is not None:
-            running.new_headers = False
         if alive:
             self._pool.keep_running(self._index, running)
         else:
             self._pool.give_back(running)
-
-    def _run_whole(self, job: DecodeJob, running: Running, taker: Taker) -> bool:
-        """Runs a job in one go; returns False where that did not work, and it has to be done packet by packet."""
-        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
-        session = cast(RunSession, running.session)
-        whole = False
-        try:
-            with contextlib.suppress(CutOff):
-                whole = session.run(job.packets, self._source.read(job.packets), rows, taker.take)
-        finally:
-            if not whole:
-                taker.reject()
-            self._pool.give_back(running)
-        if whole:
-            taker.confirm()
-        return whole
-
-    def _find_damage(self, job: DecodeJob, num_threads: int) -> dict[int, str]:
-        """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out."""
-        running = self._pool.take(self._index, job.start, num_threads)
-        session = running.session
-        shown = [n for n in job.packets.tolist() if not int(self._index.packets.flags[n]) & _UNSEEN]
-        came: set[int] = set()
-        damaged: dict[int, str] = {}
-        number = job.start
-        try:
-            for number, data in self._source.read(job.packets):
-                came |= {picture[0] for picture in session.feed(number, data, False)}
-        except CutOff as error:
-            damaged[error.packet] = error.reason
-        except PacketError as error:
-            damaged[number] = str(error)
-        finally:
-            with contextlib.suppress(PacketError):
-                came |= {picture[0] for picture in session.drain()}
-            self._pool.give_back(running)
-        last = min(damaged, default=sys.maxsize)
-        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
-
-    def _salvage(self, job: DecodeJob, damaged: dict[int, str], num_threads: int) -> None:
-        """Decodes the frames of a job that do not depend on damaged packets; the others fail."""
-        flags = self._index.packets.flags
-        first = min((n for n in damaged if not int(flags[n]) & PacketKind.NONREF), default=sys.maxsize)
-        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
-        bad = {n: f"packet {first} is damaged ({damaged[first]})" for n in rows if n >= first}
-        bad |= {n: f"its own data is damaged ({damaged[n]})" for n in rows if n in damaged}
-        good = [n for n in rows if n not in bad]
-        if good and self._taker is not None:
-            frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
-            (again,) = plan_frames(self._index.packets, [frame_of[n] for n in good]).jobs
-            again = dataclasses.replace(again, slots=np.array([rows[n] for n in again.wanted.tolist()]))
-            running = self._pool.take(self._index, again.start, num_threads)
-            if not self._run_whole(again, running, self._taker):
-                bad |= dict.fromkeys(good, "its group is damaged")
-        self._failed |= bad
-
-    def _after_failure(self, running: Running) -> None:
-        """A decoder that is given all headers with every run can be used again; others cannot be trusted."""
-        if self._taker is not None:
-            running.new_headers = False
-            self._pool.give_back(running)
-
-    def _confirm(self) -> None:
-        if self._taker is not None:
-            self._taker.confirm()
 
     def _diagnose(self, rows: dict[int, int]) -> None:
         """Gets those of the missing pictures of a job that can be had; notes why of the others.
@@ -350,10 +246,7 @@ class _Task:
                 lambda row, picture: self._sink(targets[row], picture),
                 read_on=False,
             )
-            self._confirm()
         except Failures as failures:
-            self._confirm()
-            self._after_failure(running)
             return failures
         self._pool.give_back(running)
         return None

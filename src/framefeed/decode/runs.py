@@ -1,0 +1,152 @@
+"""Jobs for decoders that take a whole run of packets at once, and whose pictures last a moment only."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import numpy as np
+
+from framefeed.decode.pool import SessionPool
+from framefeed.decode.run import Failures, decode_error, run_job
+from framefeed.decode.session import PacketError, Running, RunSession, Taker
+from framefeed.index.bitstream import PacketKind
+from framefeed.index.video_index import VideoIndex
+from framefeed.plan import plan_frames
+from framefeed.source import CutOff, PacketSource
+from framefeed.types import DecodeJob
+
+__all__ = ["RunTask"]
+
+
+class RunTask:
+    """One request while it is being decoded.
+
+    Args:
+        pool: Where decoders come from. They are given all headers with every run, so they can be used again after
+            anything.
+        index: The video.
+        source: Gives its packets.
+        taker: Takes the pictures.
+        turns: Bounds the number of decoders that are in use at a time.
+    """
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        index: VideoIndex,
+        source: PacketSource,
+        taker: Taker,
+        turns: AbstractContextManager[Any],
+    ) -> None:
+        self._pool = pool
+        self._index = index
+        self._source = source
+        self._taker = taker
+        self._turns = turns
+        self._failed: dict[int, str] = {}
+        self.stopped = False
+
+    def run(self, job: DecodeJob, num_threads: int) -> None:
+        """Runs a job; packet by packet where it does not work in one go."""
+        with self._turns:
+            running = self._take(job)
+            numbers_pictures = cast(RunSession, running.session).numbers_pictures
+            if self._run_whole(job, running):
+                return
+            if not numbers_pictures:
+                self._failed |= dict.fromkeys(job.wanted.tolist(), "its group does not decode as a whole on the GPU")
+                return
+            damaged = self._find_damage(job)
+            if damaged:
+                self._salvage(job, damaged)
+            else:
+                self._run_by_packets(job)
+
+    def finish(self) -> None:
+        """Raises for the earliest frame that failed."""
+        if self._failed:
+            raise decode_error(self._index, self._failed)
+
+    def _take(self, job: DecodeJob) -> Running:
+        return self._pool.take(self._index, job.start, 1)
+
+    def _give_back(self, running: Running) -> None:
+        running.new_headers = False  # the next run brings its own
+        self._pool.give_back(running)
+
+    def _run_whole(self, job: DecodeJob, running: Running) -> bool:
+        """Runs a job in one go; returns whether that worked."""
+        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
+        whole = False
+        try:
+            with contextlib.suppress(CutOff):
+                packets = self._source.read(job.packets)
+                whole = cast(RunSession, running.session).run(job.packets, packets, rows, self._taker.take)
+        finally:
+            if not whole:
+                self._taker.reject()
+            self._give_back(running)
+        if whole:
+            self._taker.confirm()
+        return whole
+
+    def _run_by_packets(self, job: DecodeJob) -> None:
+        """Runs a job whose packets are all whole."""
+        running = self._take(job)
+        taker = self._taker
+
+        def sink(row: int, picture: Any) -> None:
+            taker.take([row], [picture])
+
+        try:
+            run_job(self._index, self._source, job, running, sink, read_on=False)
+        except Failures as failures:
+            taker.reject()
+            self._failed |= dict.fromkeys(job.wanted.tolist(), "its group does not decode") | failures.hopeless
+            return
+        finally:
+            self._give_back(running)
+        taker.confirm()
+
+    def _find_damage(self, job: DecodeJob) -> dict[int, str]:
+        """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out."""
+        running = self._take(job)
+        session = running.session
+        # Frames only: leading pictures at the very start, which nobody can decode, come out or not.
+        shown = job.packets[np.isin(job.packets, self._index.packets.frames)].tolist()
+        came: set[int] = set()
+        damaged: dict[int, str] = {}
+        number = job.start
+        try:
+            for number, data in self._source.read(job.packets):
+                came |= {picture[0] for picture in session.feed(number, data, False)}
+        except CutOff as error:
+            damaged[error.packet] = error.reason
+        except PacketError as error:
+            damaged[number] = str(error)
+        finally:
+            with contextlib.suppress(PacketError):
+                came |= {picture[0] for picture in session.drain()}
+            self._give_back(running)
+        last = min(damaged, default=sys.maxsize)
+        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
+
+    def _salvage(self, job: DecodeJob, damaged: dict[int, str]) -> None:
+        """Decodes the frames of a job that do not depend on damaged packets; the others fail."""
+        flags = self._index.packets.flags
+        first = min((n for n in damaged if not int(flags[n]) & PacketKind.NONREF), default=sys.maxsize)
+        rows = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
+        bad = {n: f"packet {first} is damaged ({damaged[first]})" for n in rows if n >= first}
+        bad |= {n: f"its own data is damaged ({damaged[n]})" for n in rows if n in damaged}
+        good = [n for n in rows if n not in bad]
+        if good:
+            frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
+            (again,) = plan_frames(self._index.packets, [frame_of[n] for n in good]).jobs
+            again = dataclasses.replace(again, slots=np.array([rows[n] for n in again.wanted.tolist()]))
+            if not self._run_whole(again, self._take(again)):
+                bad |= dict.fromkeys(good, "its group is damaged")
+        self._failed |= bad
