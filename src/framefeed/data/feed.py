@@ -247,14 +247,22 @@ class Feed:
         charge = 0
         if len(self._open) >= self._buffer_length:
             # More than was asked for, where all threads can only be kept busy so, and there is memory for it.
-            unfinished = sum(batch.remaining for batch in self._open)
             charge = self._batch_bytes
-            if unfinished >= self._workshop.frames_ahead or not self._budget.take(charge):
+            if self._has_enough() or not self._budget.take(charge):
                 return
         self._opening = True
         self._charge = charge
         self._tasks.appendleft(self._open_next)
         self._changed.notify()
+
+    def _has_enough(self) -> bool:
+        """Whether there is enough to do for all threads, now and when they are done with that; or enough is done."""
+        missing = [batch.remaining for batch in self._open]
+        if missing.count(0) >= self._buffer_length:
+            return True
+        workshop = self._workshop
+        groups = len(self._queued) + len(self._running)
+        return groups >= workshop.groups_ahead and sum(missing) >= workshop.frames_ahead
 
     def _open_next(self) -> None:
         with PLAN:
@@ -474,15 +482,23 @@ class Feed:
 
     def _begin(self, job: Job) -> list[int]:
         """The frames that are still wanted of a job; those to be kept are claimed until it has delivered them."""
+        numbers = []
         for number in sorted(job.frames):
             key = (job.video, number)
-            if self._ahead.claim(key):
+            frame = self._frames[key]
+            if frame.waiting and self._ahead.let_go(key):
+                # All batches that need it are open by now: it goes straight into them.
+                frame.waiting = [(batch, False) for batch, _ in frame.waiting]
+                self._nothing_to_prefetch = False
+            elif self._ahead.claim(key):
                 job.keep.add(number)
-            elif not self._frames[key].waiting:  # dropped meanwhile
+            elif not frame.waiting:  # dropped meanwhile
                 del self._frames[key]
                 continue
-            job.undelivered.add(number)
-        return sorted(job.undelivered)
+            numbers.append(number)
+        job.undelivered.update(numbers)
+        self._drop_frames()
+        return numbers
 
     def _take(self, job: Job, video: OpenVideo, numbers: Sequence[int], pictures: Sequence[Any]) -> None:
         """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""

@@ -27,10 +27,12 @@ class Workshop(Protocol):
     Attributes:
         put_length: How many kept frames one thread best puts into a batch in one go.
         frames_ahead: How many frames must be waited for to keep all threads busy; batches are opened early for it.
+        groups_ahead: How many groups these must be of.
     """
 
     put_length: int
     frames_ahead: int
+    groups_ahead: int
 
     @property
     def num_threads(self) -> int:
@@ -105,7 +107,7 @@ class CpuWorkshop:
     """
 
     put_length = 16
-    frames_ahead = 0  # what is decoded early is kept instead: writing it into a batch later costs little
+    frames_ahead = groups_ahead = 0  # what is decoded early is kept instead: writing it into a batch later costs little
 
     def __init__(self, memory_budget: int) -> None:
         self._store = FrameStore(memory_budget)

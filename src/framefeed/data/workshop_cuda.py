@@ -33,8 +33,9 @@ __all__ = ["CudaWorkshop"]
 # Memory of each decoder for frames that are finished at once and not kept.
 MAX_SCRATCH = 64 << 20
 
-# For each thread: one group that it decodes and a part of the next.
+# For each thread: one group that it decodes and a part of the next. Groups may be long.
 FRAMES_AHEAD = 48
+GROUPS_AHEAD = 2
 
 DEFAULT_STREAM = 0  # its handle; memory is allocated for it
 
@@ -137,6 +138,7 @@ class CudaWorkshop:
         self._max_bytes = memory_budget
         self._engine = cuda_engine(self._number)
         self.frames_ahead = FRAMES_AHEAD * self._engine.max_threads
+        self.groups_ahead = self._engine.max_threads + GROUPS_AHEAD
         self._lock = threading.Lock()
         self._free: dict[Any, list[DeviceBases]] = {}
         self.memory_held = 0

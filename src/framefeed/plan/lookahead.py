@@ -223,6 +223,14 @@ class LookAhead:
             else:
                 self._queue(key, held)
 
+    def let_go(self, key: Key) -> bool:
+        """Forgets a frame, and all claims on it, if nobody is known to need it after those; returns whether it did."""
+        held = self._held.get(key)
+        if held is None or held.next_use != NEVER:
+            return False
+        self._drop(key)
+        return True
+
     def discard(self, key: Key) -> None:
         """Forgets a frame that could not be decoded after all."""
         if key in self._held:
