@@ -88,12 +88,13 @@ class Assembly:
         }
         self.batch: dict[str, Tensor] = {}
         self.rows: list[dict[str, Tensor]] = self._stacked(length) if stacked else self._separate(length)
-        self.targets: dict[tuple[int, int], list[Place]] = {}
+        self.targets: dict[tuple[int, int], tuple[Place, ...]] = {}
         shown = [k for k in range(length) if any(places[k] >= 0 for places in self.places.values())]
         for row, sample in enumerate(samples):
             frames = sample.frames
             for k in shown:
-                self.targets.setdefault((sample.file, frames[k]), []).append((row, k))
+                key = (sample.file, frames[k])
+                self.targets[key] = (*self.targets.get(key, ()), (row, k))
 
     def put(self, bases: Bases, places: Sequence[Place]) -> None:
         """Writes a decoded frame to its places."""

@@ -298,11 +298,12 @@ class Feed:
         return size
 
     def _new_batch(self, planned: Planned) -> FinishedBatch:
-        batch = FinishedBatch(planned.samples)
+        samples = self._future.samples(planned)
+        batch = FinishedBatch(samples)
         good: list[SampleRef] = []
         first: OpenVideo | None = None
         conflicts: dict[int, FramefeedError | None] = {}
-        for place, sample in enumerate(planned.samples):
+        for place, sample in enumerate(samples):
             file = sample.file
             if file not in conflicts:
                 try:

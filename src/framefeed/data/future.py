@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,40 @@ MAX_WINDOW_USES = 1_000_000
 FIRST_GROWTH = 2048
 GROWTH = 1024
 
+_UNKNOWN = -1
 
-@dataclass(eq=False)
+
 class Planned:
-    """A batch that lies ahead."""
+    """A batch that lies ahead: many do, so that there is nothing but arrays until it is asked for more.
 
-    samples: list[SampleRef]
-    uses: list[Use]
+    Args:
+        numbers: The numbers of its samples.
+        uses: Videos, frames and packets that decoding starts from, in the order that they are needed in.
+        time: Of the first use.
+    """
+
+    __slots__ = ("_known", "_time", "_uses", "numbers")
+
+    def __init__(self, numbers: NDArray[np.int64], uses: NDArray[np.int64], time: int) -> None:
+        self.numbers = numbers
+        self._uses = uses
+        self._time = time
+        self._known: list[Use] | None = None
+
+    def __len__(self) -> int:
+        """How many uses there are."""
+        return int(self._uses.shape[1])
+
+    def __iter__(self) -> Iterator[Use]:
+        """The uses, made while they are gone through."""
+        return map(Use, itertools.count(self._time), *self._uses.tolist())
+
+    @property
+    def uses(self) -> list[Use]:
+        """The uses."""
+        if self._known is None:
+            self._known = list(self)
+        return self._known
 
 
 class Future:
@@ -67,7 +94,7 @@ class Future:
         self._epoch = epoch
         self._ahead = ahead
         self._soon = soon
-        self._clock = itertools.count()
+        self._time = 0
         self._batches: deque[Planned] = deque()
         self._num_uses = 0
         self._window = 0.0
@@ -95,31 +122,30 @@ class Future:
             if numbers is None:
                 self._exhausted = True
                 break
-            data = self._dataset
-            samples = locate_samples(data.sequences, numbers, self._seed, self._epoch, draws=data.draws)
-            planned = Planned(samples, self._uses(samples))
-            if not self._window and planned.uses:
-                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(planned.uses[0].video))
-                self._ahead.soon = self._soon * len(planned.uses)
+            planned = Planned(numbers, self._uses(numbers), self._time)
+            self._time += len(planned)
+            if not self._window and len(planned):
+                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(next(iter(planned)).video))
+                self._ahead.soon = self._soon * len(planned)
             found.append(planned)
             known += 1
-            uses += len(planned.uses)
-            added += len(planned.samples)
+            uses += len(planned)
+            added += len(numbers)
         return found
 
     def add(self, found: Iterable[Planned]) -> None:
         """Adds batches, and tells the look-ahead of them."""
         for planned in found:
             self._batches.append(planned)
-            self._num_uses += len(planned.uses)
-            self._ahead.extend(planned.uses)
+            self._num_uses += len(planned)
+            self._ahead.extend(planned)
 
     def pop(self) -> Planned | None:
         """The next batch; None behind the last."""
         if not self._batches:
             return None
         planned = self._batches.popleft()
-        self._num_uses -= len(planned.uses)
+        self._num_uses -= len(planned)
         return planned
 
     def upcoming(self, batches: int) -> Iterator[Use]:
@@ -131,20 +157,22 @@ class Future:
         self._batches.clear()
         self._exhausted = True
 
-    def _uses(self, samples: list[SampleRef]) -> list[Use]:
-        uses = []
-        videos, shown, clock = self._dataset.videos, self._dataset.shown, self._clock
-        known: dict[int, memoryview] = {}
-        for sample in samples:
-            file = sample.file
-            starts = known.get(file)
-            if starts is None:
-                try:
-                    starts = known[file] = memoryview(videos[file].starts)  # type: ignore[arg-type]
-                except FramefeedError:
-                    continue  # noticed again, and reported, when the batch is opened
-            frames = sample.frames
-            for k in shown:
-                frame = frames[k]
-                uses.append(Use(next(clock), file, frame, starts[frame]))
-        return uses
+    def samples(self, planned: Planned) -> list[SampleRef]:
+        """The samples of a batch."""
+        data = self._dataset
+        return locate_samples(data.sequences, planned.numbers, self._seed, self._epoch, draws=data.draws)
+
+    def _uses(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Videos, frames and packets that decoding starts from, of all frames of samples that are shown."""
+        data = self._dataset
+        files, firsts = data.sequences.locate(numbers)
+        frames = data.sequences.frames(files, firsts)[:, data.shown]
+        starts = np.full_like(frames, _UNKNOWN)
+        for file in np.unique(files).tolist():
+            # Where it cannot be opened, that is noticed again, and reported, when the batch is opened.
+            with contextlib.suppress(FramefeedError):
+                of_file = files == file
+                starts[of_file] = data.videos[file].starts[frames[of_file]]
+        videos = np.broadcast_to(files[:, None], frames.shape)
+        uses: NDArray[np.int64] = np.stack([videos.ravel(), frames.ravel(), starts.ravel()])
+        return uses[:, uses[2] != _UNKNOWN]

@@ -53,7 +53,7 @@ class Frame:
         self.waiting: list[tuple[FinishedBatch, bool]] = []
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Taken:
     """A picture on its way from the decoder to those who want it.
 
@@ -69,8 +69,8 @@ class Taken:
     number: int
     picture: Any
     bases: Any = None
-    places: list[tuple[Assembly, Sequence[Place]]] = field(default_factory=list)
-    served: list[tuple[FinishedBatch, bool]] = field(default_factory=list)
+    places: Sequence[tuple[Assembly, Sequence[Place]]] = ()
+    served: Sequence[tuple[FinishedBatch, bool]] = ()
     error: Exception | None = None
 
 

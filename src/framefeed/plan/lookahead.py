@@ -146,7 +146,9 @@ class LookAhead:
         self._budget = budget
         self._size_of = size_of
         self.soon = soon
-        self._future: dict[Group, dict[int, deque[int]]] = {}
+        # By group and frame the times of its uses; one alone as it is: there may be a million of them, and every object
+        # that Python's garbage collector has to look at makes all threads wait for it.
+        self._future: dict[Group, dict[int, int | deque[int]]] = {}
         self._held: dict[Key, _Held] = {}
         self._within_term: list[tuple[int, Key]] = []
         self._beyond_term: list[tuple[int, Key]] = []
@@ -162,14 +164,20 @@ class LookAhead:
         """Adds to the known future; times rise."""
         future = self._future
         for use in uses:
-            frames = future.setdefault((use.video, use.start), {})
-            times = frames.get(use.frame)
+            time, video, frame, start = use
+            frames = future.get((video, start))
+            if frames is None:
+                frames = future[video, start] = {}
+            times = frames.get(frame)
             if times is None:
-                frames[use.frame] = times = deque()
-                held = self._held.get((use.video, use.frame))
+                frames[frame] = time
+                held = self._held.get((video, frame))
                 if held is not None:
-                    self._reschedule((use.video, use.frame), held, use.time)
-            times.append(use.time)
+                    self._reschedule((video, frame), held, time)
+            elif isinstance(times, int):
+                frames[frame] = deque((times, time))
+            else:
+                times.append(time)
 
     def open(self, uses: Iterable[Use]) -> Opening:
         """Plans the next batch, whose uses are the earliest of those that were added."""
@@ -257,7 +265,7 @@ class LookAhead:
         """Chooses the frames of a group to keep, the ones needed first before the others."""
         video, start = group
         size = self._size_of(video)
-        upcoming = sorted((times[0], frame) for frame, times in self._future.get(group, {}).items())
+        upcoming = sorted((_first(times), frame) for frame, times in self._future.get(group, {}).items())
         end = time + self._share_of_term(group) * self.term(video)
         keep = []
         goes_on = False
@@ -341,12 +349,18 @@ class LookAhead:
     def _forget(self, use: Use, group: Group) -> None:
         frames = self._future[group]
         times = frames[use.frame]
-        times.popleft()
-        if not times:
-            del frames[use.frame]
-            if not frames:
-                del self._future[group]
+        if not isinstance(times, int):
+            times.popleft()
+            if times:
+                return
+        del frames[use.frame]
+        if not frames:
+            del self._future[group]
 
     def _next_use(self, group: Group, frame: int) -> int:
         times = self._future.get(group, {}).get(frame)
-        return times[0] if times else NEVER
+        return _first(times) if times is not None else NEVER
+
+
+def _first(times: int | deque[int]) -> int:
+    return times if isinstance(times, int) else times[0]
