@@ -74,7 +74,31 @@ def test_a_lost_picture_shifts_the_others_and_that_is_noticed() -> None:
     engine, _ = _engine(stream, swallowed=frozenset({8}))
     book = _Book()
     assert _read(engine, stream, list(range(18)), book) == list(range(18))
-    assert book.rejected == 5
+    assert book.rejected == 17 + 5  # all three groups at once, and then that one
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runs"),
+    [
+        (range(18), [(0, 17)]),
+        ([*range(6), 8], [(0, 8)]),
+        ([1, 8], [(0, 1), (6, 8)]),  # the first one's last packets are not needed
+        ([*range(6), *range(12, 18)], [(0, 5), (12, 17)]),
+        ([13, 3, 4, 5], [(0, 5), (12, 13)]),
+    ],
+)
+def test_groups_that_follow_one_another_are_decoded_in_one_go(wanted: list[int], runs: list[tuple[int, int]]) -> None:
+    stream = _stream()
+    engine, factory = _engine(stream)
+    assert _read(engine, stream, list(wanted), _Book()) == list(wanted)
+    assert factory.runs == runs
+
+
+def test_not_too_many_in_one_go() -> None:
+    stream = _stream(groups=4, length=30)
+    engine, factory = _engine(stream)
+    assert _read(engine, stream, list(range(120)), _Book()) == list(range(120))
+    assert factory.runs == [(0, 59), (60, 119)]
 
 
 def test_the_group_that_fails_is_told_frame_by_frame() -> None:

@@ -27,6 +27,7 @@ from framefeed import (
     VideoDataset,
     VideoLoader,
 )
+from framefeed.data.workshop import CpuWorkshop
 from framefeed.decode.cpu import CpuFactory
 from framefeed.decode.engine import Engine
 
@@ -145,6 +146,36 @@ def test_batches_equal_a_linear_decode(
     assert stats.memory_peak <= BUDGETS[budget]
     if budget == "none":
         assert stats.hits == 0
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_batches_as_a_gpu_makes_them(
+    order: str, budget: str, threads: int, truths: dict[str, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that are decoded together, batches that are opened early, frames that go straight into them."""
+    monkeypatch.setattr(CpuWorkshop, "frames_together", 40)
+    monkeypatch.setattr(CpuWorkshop, "frames_ahead", 60)
+    monkeypatch.setattr(CpuWorkshop, "groups_ahead", 4)
+    together = []
+    decode = CpuWorkshop.decode
+
+    def count(self: Any, video: Any, source: Any, frames: Any, *more: Any, **options: Any) -> None:
+        together.append(len({int(start) for start in video.starts[list(frames)]}))
+        decode(self, video, source, frames, *more, **options)
+
+    monkeypatch.setattr(CpuWorkshop, "decode", count)
+    truth = truths["single"]
+    loader = VideoLoader(
+        _dataset(truth), 16, order=order, drop_last=False, num_threads=threads, memory_budget=BUDGETS[budget]
+    )
+    batches = within(30, lambda: list(loader))
+    assert wrong_samples(batches, truth, numbers_of(batches, truth)) == []
+    assert loader.stats().memory_peak <= BUDGETS[budget]
+    assert loader._budget.taken == 0
+    if order == "sequential":
+        assert max(together) > 1 or budget in ("none", "two frames")
 
 
 @pytest.mark.parametrize("buffer_length", [1, 7])

@@ -26,7 +26,7 @@ from framefeed.data.dataset import VideoDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo
-from framefeed.data.work import FinishedBatch, Frame, Job, Taken
+from framefeed.data.work import FinishedBatch, Frame, Job, JobPicture, Taken
 from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
 from framefeed.marks import ASSEMBLE, PLAN, PROCESS
@@ -65,23 +65,23 @@ class _Counted:
 
 
 class _Taker:
-    """Takes the pictures of a job."""
+    """Takes the pictures of jobs that are done together."""
 
-    def __init__(self, feed: Feed, job: Job, video: OpenVideo, frames: Sequence[int], source: _Counted) -> None:
+    def __init__(self, feed: Feed, video: OpenVideo, frames: Sequence[tuple[Job, int]], source: _Counted) -> None:
         self._feed = feed
-        self._job = job
         self._video = video
         self._frames = frames
         self._source = source
+        self._jobs = list(dict.fromkeys(job for job, _ in frames))
 
     def take(self, rows: list[int], pictures: list[Any]) -> None:
-        self._feed._take(self._job, self._video, [self._frames[row] for row in rows], pictures)
+        self._feed._take(self._video, [self._frames[row] for row in rows], pictures)
 
     def confirm(self) -> None:
-        self._feed._confirm(self._job, self._source)
+        self._feed._confirm(self._jobs, self._source)
 
     def reject(self) -> None:
-        self._feed._reject(self._job)
+        self._feed._reject(self._jobs)
 
 
 class Feed:
@@ -132,7 +132,7 @@ class Feed:
         self._batch_bytes = 0  # of the last batch
         self._charge = 0  # what was taken of the budget for the batch that is being opened
         self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
-        self._tasks: deque[Callable[[], None]] = deque()
+        self._tasks: deque[Callable[[], None] | Job] = deque()
         self._frames: dict[Key, Frame] = {}
         self._failed: dict[Key, Exception] = {}
         self._queued: dict[Group, Job] = {}
@@ -224,8 +224,12 @@ class Feed:
                 if self._closed:
                     return
                 task = self._tasks.popleft()
+                jobs = self._together(task) if isinstance(task, Job) else []
             try:
-                task()
+                if isinstance(task, Job):
+                    self._decode(jobs)
+                else:
+                    task()
             except _Stopped:
                 continue
             except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
@@ -438,43 +442,64 @@ class Feed:
             self._enqueue(job)
 
     def _enqueue(self, job: Job) -> None:
-        self._tasks.append(lambda: self._decode(job))
+        self._tasks.append(job)
         self._changed.notify()
 
-    def _decode(self, job: Job) -> None:
+    def _together(self, job: Job) -> list[Job]:
+        """A job and those behind it that are better done with it; as long as every other thread has one, too."""
+        jobs = [job]
+        frames = len(job.frames)
+        while len(self._tasks) >= len(self._threads):
+            following = self._tasks[0]
+            if not isinstance(following, Job) or following.video != job.video or following.start < jobs[-1].start:
+                break
+            frames += len(following.frames)
+            if frames > self._workshop.frames_together:
+                break
+            self._tasks.popleft()
+            jobs.append(following)
+        return jobs
+
+    def _decode(self, jobs: Sequence[Job]) -> None:
+        """Does jobs of one video."""
+        frames: list[tuple[Job, int]] = []
         with self._changed:
             if self._closed:
                 return
-            del self._queued[job.group]
-            self._running[job.group] = job
-            job.started = time.monotonic()
-            frames = self._begin(job)
-        video = self._videos[job.video]
+            now = time.monotonic()
+            for job in jobs:
+                del self._queued[job.group]
+                self._running[job.group] = job
+                job.started = now
+                frames += [(job, number) for number in self._begin(job)]
+        video = self._videos[jobs[0].video]
         source = _Counted(video.source)
-        taker = _Taker(self, job, video, frames, source)
+        taker = _Taker(self, video, frames, source)
         error: Exception | None = None
         try:
-            self._workshop.decode(video, source, frames, taker, read_on=job.goes_on)
+            numbers = [number for _, number in frames]
+            self._workshop.decode(video, source, numbers, taker, read_on=jobs[-1].goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
         except BaseException:
-            self._end_job(job, video, source, None)
+            self._end_jobs(jobs, video, source, None)
             raise
-        self._end_job(job, video, source, error)
+        self._end_jobs(jobs, video, source, error)
 
-    def _end_job(self, job: Job, video: OpenVideo, source: _Counted, error: Exception | None) -> None:
-        self._reject(job)
+    def _end_jobs(self, jobs: Sequence[Job], video: OpenVideo, source: _Counted, error: Exception | None) -> None:
+        self._reject(jobs)
         with self._changed:
             self._count(source)
-            if job.abandoned:
-                self._hanging.discard(job.video)  # it has come back
-            if self._is_over(job):
-                return
-            del self._running[job.group]
-            for number in sorted(job.undelivered):
-                self._fail_frame(job, number, _error_of(video, number, error))
-            if job.then is not None:
-                self._enqueue(job.then)
+            for job in jobs:
+                if job.abandoned:
+                    self._hanging.discard(job.video)  # it has come back
+                if self._is_over(job):
+                    continue
+                del self._running[job.group]
+                for number in sorted(job.undelivered):
+                    self._fail_frame(job, number, _error_of(video, number, error))
+                if job.then is not None:
+                    self._enqueue(job.then)
 
     def _count(self, source: _Counted) -> None:
         packets, num_bytes = source.take_counts()
@@ -501,36 +526,37 @@ class Feed:
         self._drop_frames()
         return numbers
 
-    def _take(self, job: Job, video: OpenVideo, numbers: Sequence[int], pictures: Sequence[Any]) -> None:
+    def _take(self, video: OpenVideo, frames: Sequence[tuple[Job, int]], pictures: Sequence[Any]) -> None:
         """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""
         workshop = self._workshop
         taken = [
-            Taken(number, picture, workshop.allocate(video) if number in job.keep else None)
-            for number, picture in zip(numbers, pictures, strict=True)
+            JobPicture(number, picture, workshop.allocate(video) if number in job.keep else None, job=job)
+            for (job, number), picture in zip(frames, pictures, strict=True)
             if number in job.undelivered  # otherwise it failed, and is being done again for the frames that can be had
         ]
         with self._changed:
-            if self._is_over(job):
+            if self._closed or any(each.job.abandoned for each in taken):
                 self._give_back(taken)
                 raise _Stopped
             for each in taken:
-                self._serve(job, video, each)
-                job.taken[each.number] = each
+                self._serve(video, each)
+                each.job.taken[each.number] = each
         with PROCESS:
             workshop.take(video, taken)
         failed = [each for each in taken if each.error is not None]
         if failed:
             with self._changed:  # the others may be of the right size
-                if self._is_over(job):
+                if self._closed or any(each.job.abandoned for each in failed):
                     raise _Stopped
                 self._give_back(failed)
                 for each in failed:
                     assert each.error is not None
-                    del job.taken[each.number]
-                    self._fail_frame(job, each.number, each.error)
+                    del each.job.taken[each.number]
+                    self._fail_frame(each.job, each.number, each.error)
 
-    def _serve(self, job: Job, video: OpenVideo, taken: Taken) -> None:
+    def _serve(self, video: OpenVideo, taken: JobPicture) -> None:
         """Finds out who waits for a picture."""
+        job = taken.job
         key = (job.video, taken.number)
         if taken.bases is None and taken.number not in job.waiting and self._ahead.claim(key):
             job.keep.add(taken.number)  # decided only while it was being decoded
@@ -543,37 +569,40 @@ class Feed:
             taken.served = list(self._frames[key].waiting)
         taken.places = _places(key, taken.served)
 
-    def _reject(self, job: Job) -> None:
+    def _reject(self, jobs: Sequence[Job]) -> None:
         """Forgets pictures that were taken: they will come again."""
-        if not job.taken:
+        if not any(job.taken for job in jobs):
             return
         with self._changed:
-            taken = list(job.taken.values())
-            job.taken.clear()
+            taken = [each for job in jobs for each in job.taken.values()]
+            for job in jobs:
+                job.taken.clear()
         self._give_back(taken)
 
-    def _confirm(self, job: Job, source: _Counted) -> None:
+    def _confirm(self, jobs: Sequence[Job], source: _Counted) -> None:
         """Tells everybody of the pictures that were taken."""
         while True:
             again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]] = {}
             with self._changed:
-                if self._is_over(job):
+                if self._closed:
                     break
                 self._count(source)
-                for taken in list(job.taken.values()):
-                    self._hand_over(job, taken, again)
+                for job in jobs:
+                    for taken in list(job.taken.values()) if not job.abandoned else ():
+                        self._hand_over(taken, again)
                 self._drop_frames()
                 if self._workshop.frames_ahead:
                     self._ask_for_opening()
             if not again:
-                return
+                break
             for batch, frames in again.items():
                 assert batch.assembly is not None
                 self._workshop.put(batch.assembly, frames)
-        self._reject(job)
+        self._reject(jobs)
 
-    def _hand_over(self, job: Job, taken: Taken, again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]]) -> None:
+    def _hand_over(self, taken: JobPicture, again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]]) -> None:
         """Lets go of a picture, unless more have come who want it."""
+        job = taken.job
         key = (job.video, taken.number)
         for batch, claimed in taken.served:
             self._done(batch, 1)

@@ -9,7 +9,7 @@ from typing import Any
 from framefeed.data.assembly import Assembly, Place, SampleRef
 from framefeed.plan.lookahead import Group, GroupJob, Key
 
-__all__ = ["FinishedBatch", "Frame", "Job", "Taken"]
+__all__ = ["FinishedBatch", "Frame", "Job", "JobPicture", "Taken"]
 
 
 @dataclass(eq=False)
@@ -74,6 +74,13 @@ class Taken:
     error: Exception | None = None
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
+class JobPicture(Taken):
+    """A picture that was decoded for a job."""
+
+    job: Job
+
+
 @dataclass(eq=False)
 class Job:
     """A group that is to be decoded or is being decoded.
@@ -98,7 +105,7 @@ class Job:
     abandoned: bool = False
     undelivered: set[int] = field(default_factory=set)
     keep: set[int] = field(default_factory=set)
-    taken: dict[int, Taken] = field(default_factory=dict)
+    taken: dict[int, JobPicture] = field(default_factory=dict)
     waiting: dict[int, list[tuple[FinishedBatch, bool]]] = field(default_factory=dict)
     then: Job | None = None
 

@@ -33,8 +33,11 @@ __all__ = ["CudaWorkshop"]
 # Memory of each decoder for frames that are finished at once and not kept.
 MAX_SCRATCH = 64 << 20
 
-# For each thread: one group that it decodes and a part of the next. Groups may be long.
-FRAMES_AHEAD = 48
+# Short groups are decoded several at a time: each time, all threads wait for Python's lock.
+FRAMES_TOGETHER = 64
+
+# For each thread: what it decodes and a part of what comes next. Groups may be long.
+FRAMES_AHEAD = 96
 GROUPS_AHEAD = 2
 
 DEFAULT_STREAM = 0  # its handle; memory is allocated for it
@@ -130,6 +133,7 @@ class CudaWorkshop:
     """
 
     put_length = 64
+    frames_together = FRAMES_TOGETHER
 
     def __init__(self, device: torch.device, memory_budget: int) -> None:
         check_not_forked(device)

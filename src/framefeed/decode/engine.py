@@ -116,7 +116,10 @@ class Engine:
         with PLAN:
             plan = plan_frames(index.packets, wanted)
         task = RunTask(self.pool, index, source, taker, self._turns)
-        self._run_side_by_side(task, plan.jobs, num_threads, 1)
+        if num_threads == 1:
+            task.run_all(plan.jobs)
+        else:
+            self._run_side_by_side(task, plan.jobs, num_threads, 1)
         task.finish()
         return plan
 

@@ -39,6 +39,7 @@ class FakeFactory:
         swallowed: Packets whose pictures get lost where a whole run is decoded.
         numbers_pictures: Whether pictures can be told apart where packets are fed one by one.
         fed: Every packet that any session was fed, in order.
+        runs: The first and the last packet of every run.
     """
 
     references: Sequence[Sequence[int]]
@@ -48,6 +49,7 @@ class FakeFactory:
     swallowed: frozenset[int] = frozenset()
     numbers_pictures: bool = True
     fed: list[int] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
 
     def uses_threads(self, stream: StreamInfo) -> bool:
         """It does not mind."""
@@ -91,6 +93,7 @@ class _FakeSession:
         stream = self._stream
         fed = [number for number, _ in packets if stream.ranks[number] is not None]
         stream.fed += fed
+        stream.runs.append((int(numbers[0]), int(numbers[-1])))
         order = sorted(fed, key=lambda number: stream.ranks[number] or 0)
         came = [number for number in order if number not in stream.swallowed and number not in stream.broken]
         pairs = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from framefeed.source import CutOff, PacketSource
 from framefeed.types import DecodeJob
 
 __all__ = ["RunTask"]
+
+MAX_JOINED = 64  # packets of several groups
 
 
 class RunTask:
@@ -49,6 +52,22 @@ class RunTask:
         self._turns = turns
         self._failed: dict[int, str] = {}
         self.stopped = False
+
+    def run_all(self, jobs: Sequence[DecodeJob]) -> None:
+        """Runs jobs one after the other; those that follow one another in one go, where that works."""
+        for part in _runs(self._index, jobs):
+            if len(part) == 1 or not self._run_joined(part):
+                for job in part:
+                    self.run(job, 1)
+
+    def _run_joined(self, jobs: Sequence[DecodeJob]) -> bool:
+        """Runs jobs in one go; returns whether that worked."""
+        packets, wanted, slots = (
+            np.concatenate([getattr(job, name) for job in jobs]) for name in ("packets", "wanted", "slots")
+        )
+        joined = DecodeJob(jobs[0].start, packets, wanted, slots)
+        with self._turns:
+            return self._run_whole(joined, self._take(joined))
 
     def run(self, job: DecodeJob, num_threads: int) -> None:
         """Runs a job; packet by packet where it does not work in one go."""
@@ -150,3 +169,16 @@ class RunTask:
             if not self._run_whole(again, self._take(again)):
                 bad |= dict.fromkeys(good, "its group is damaged")
         self._failed |= bad
+
+
+def _runs(index: VideoIndex, jobs: Sequence[DecodeJob]) -> list[list[DecodeJob]]:
+    """Jobs in parts that a decoder can be fed in one go: it gets each packet that it would get of the whole video."""
+    parts: list[list[DecodeJob]] = []
+    for job in sorted(jobs, key=lambda job: job.start):
+        before = parts[-1][-1] if parts else None
+        follows = before is not None and int(before.packets[-1]) + 1 == job.start == int(job.packets[0])
+        if follows and sum(each.cost for each in parts[-1]) + job.cost <= MAX_JOINED:
+            parts[-1].append(job)
+        else:
+            parts.append([job])
+    return parts
