@@ -95,10 +95,10 @@ def test_groups_that_follow_one_another_are_decoded_in_one_go(wanted: list[int],
 
 
 def test_not_too_many_in_one_go() -> None:
-    stream = _stream(groups=4, length=30)
+    stream = _stream(groups=4, length=60)
     engine, factory = _engine(stream)
-    assert _read(engine, stream, list(range(120)), _Book()) == list(range(120))
-    assert factory.runs == [(0, 59), (60, 119)]
+    assert _read(engine, stream, list(range(240)), _Book()) == list(range(240))
+    assert factory.runs == [(0, 119), (120, 239)]
 
 
 def test_the_group_that_fails_is_told_frame_by_frame() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from framefeed.data.sequences import Sequences
 
-__all__ = ["Assembly", "Place", "SampleRef", "empty_bases", "locate_samples", "shape_conflict", "write_bases"]
+__all__ = [
+    "Assembly",
+    "Place",
+    "SampleRef",
+    "Samples",
+    "empty_bases",
+    "locate_samples",
+    "shape_conflict",
+    "write_bases",
+]
 
 Place = tuple[int, int]
 """A row of the batch, and which frame of its sequence."""
@@ -45,16 +54,69 @@ class SampleRef(NamedTuple):
 _NOT_DRAWN = Draw(0.0, 0.0, 0.0)
 
 
-def locate_samples(
-    sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
-) -> list[SampleRef]:
+class Samples(Sequence[SampleRef]):
+    """Samples before they are decoded. They are made when they are asked for: of what lies ahead there is a lot.
+
+    Args:
+        numbers: Their numbers in the dataset.
+        files: The numbers of their files.
+        frames: The numbers of their frames, a row for each.
+        draws: Their random numbers, a row for each; None where there is no use for any.
+    """
+
+    __slots__ = ("_draws", "_frames", "_numbers", "files")
+
+    def __init__(
+        self,
+        numbers: NDArray[np.int64],
+        files: list[int],
+        frames: NDArray[np.int64],
+        draws: NDArray[np.float64] | None,
+    ) -> None:
+        self._numbers = numbers
+        self.files = files
+        self._frames = frames
+        self._draws = draws
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, row: int) -> SampleRef: ...
+    @overload
+    def __getitem__(self, row: slice) -> Samples: ...
+    def __getitem__(self, row: int | slice) -> SampleRef | Samples:
+        if isinstance(row, slice):
+            return self.pick(range(*row.indices(len(self))))
+        return SampleRef(int(self._numbers[row]), self.files[row], self._frames[row].tolist(), self.draw(row))
+
+    def pick(self, rows: Sequence[int]) -> Samples:
+        """Some of them."""
+        chosen = np.asarray(rows, np.int64)
+        draws = None if self._draws is None else self._draws[chosen]
+        return Samples(self._numbers[chosen], [self.files[row] for row in rows], self._frames[chosen], draws)
+
+    def draw(self, row: int) -> Draw:
+        """The random numbers of one."""
+        return _NOT_DRAWN if self._draws is None else Draw(*self._draws[row].tolist())
+
+    def frames(self, shown: Sequence[int]) -> list[list[int]]:
+        """The numbers of those of their frames, for each."""
+        rows: list[list[int]] = self._frames[:, shown].tolist()
+        return rows
+
+
+def locate_samples(sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool) -> Samples:
     """Finds the frames and draws the random numbers of samples, where they are needed."""
     files, firsts = sequences.locate(samples)
-    rows = zip(samples.tolist(), files.tolist(), sequences.frames(files, firsts).tolist(), strict=True)
-    if not draws:
-        return [SampleRef(number, file, frames, _NOT_DRAWN) for number, file, frames in rows]
-    numbers = zip(*(uniforms(seed, epoch, samples, which).tolist() for which in range(3)), strict=True)
-    return [SampleRef(*row, Draw(*drawn)) for row, drawn in zip(rows, numbers, strict=True)]
+    drawn = np.stack([uniforms(seed, epoch, samples, which) for which in range(3)], 1) if draws else None
+    return Samples(samples, files.tolist(), sequences.frames(files, firsts), drawn)
+
+
+@lru_cache(maxsize=1 << 16)
+def _only(row: int, k: int) -> tuple[Place, ...]:
+    """A place, as all that a frame goes to: one for all batches, as most frames have only one."""
+    return ((row, k),)
 
 
 @lru_cache(maxsize=256)
@@ -78,10 +140,10 @@ class Assembly:
         targets: By file and frame, where the frame goes. Frames that no description shows are left out.
     """
 
-    def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, *, stacked: bool) -> None:
+    def __init__(self, videos: Videos, samples: Samples, length: int, *, stacked: bool) -> None:
         self.samples = samples
-        known = {file: videos[file] for file in {sample.file for sample in samples}}
-        self._videos = [known[sample.file] for sample in samples]
+        known = {file: videos[file] for file in set(samples.files)}
+        self._videos = [known[file] for file in samples.files]
         self.places = {
             name: bound.desc.places(length).tolist()
             for name, bound in (self._videos[0].bound.items() if samples else ())
@@ -90,16 +152,16 @@ class Assembly:
         self.rows: list[dict[str, Tensor]] = self._stacked(length) if stacked else self._separate(length)
         self.targets: dict[tuple[int, int], tuple[Place, ...]] = {}
         shown = [k for k in range(length) if any(places[k] >= 0 for places in self.places.values())]
-        for row, sample in enumerate(samples):
-            frames = sample.frames
-            for k in shown:
-                key = (sample.file, frames[k])
-                self.targets[key] = (*self.targets.get(key, ()), (row, k))
+        for row, (file, frames) in enumerate(zip(samples.files, samples.frames(shown), strict=True)):
+            for k, frame in zip(shown, frames, strict=True):
+                before = self.targets.get((file, frame))
+                place = _only(row, k)
+                self.targets[file, frame] = place if before is None else before + place
 
     def put(self, bases: Bases, places: Sequence[Place]) -> None:
         """Writes a decoded frame to its places."""
         for row, k in places:
-            draw = self.samples[row].draw
+            draw = self.samples.draw(row)
             for name, bound in self._videos[row].bound.items():
                 place = self.places[name][k]
                 if place >= 0:
@@ -107,7 +169,7 @@ class Assembly:
 
     def changes(self, row: int) -> dict[str, Changes]:
         """By name, what was done to a sample."""
-        draw = self.samples[row].draw
+        draw = self.samples.draw(row)
         return {name: bound.changes(draw) for name, bound in self._videos[row].bound.items()}
 
     @property

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from framefeed.data.assembly import Assembly, SampleRef, empty_bases, locate_samples, write_bases
+from framefeed.data.assembly import Assembly, SampleRef, Samples, empty_bases, locate_samples, write_bases
 from framefeed.data.sequences import Sequences
 from framefeed.data.videos import Videos
 from framefeed.decode.default import cpu_engine
@@ -261,14 +261,14 @@ class VideoDataset(Dataset[dict[str, Any]]):
 
         cpu_engine().decode(video.index, video.source, frames, sink, num_threads=_num_threads())
 
-    def _read_on_gpu(self, refs: Sequence[SampleRef]) -> list[dict[str, Any]]:
+    def _read_on_gpu(self, refs: Samples) -> list[dict[str, Any]]:
         from framefeed.data.workshop_cuda import CudaWorkshop
 
         resolve_device(self.device)  # in a forked process it cannot be used any more
         workshop = CudaWorkshop(self.device, 0)
         samples = []
-        for ref in refs:
-            assembly = workshop.assemble(self.videos, [ref], self.sequence_length)
+        for row, ref in enumerate(refs):
+            assembly = workshop.assemble(self.videos, refs.pick([row]), self.sequence_length)
             workshop.read(assembly)
             workshop.hand_out(assembly)
             sample: dict[str, Any] = {name: tensor[0] for name, tensor in assembly.batch.items()}

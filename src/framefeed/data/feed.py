@@ -15,13 +15,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import Assembly, Place, SampleRef, shape_conflict
+from framefeed.data.assembly import Assembly, Place, shape_conflict
 from framefeed.data.dataset import VideoDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.stats import LoaderStats
@@ -65,23 +65,34 @@ class _Counted:
 
 
 class _Taker:
-    """Takes the pictures of jobs that are done together."""
+    """Takes the pictures of jobs that are done together.
 
-    def __init__(self, feed: Feed, video: OpenVideo, frames: Sequence[tuple[Job, int]], source: _Counted) -> None:
+    Args:
+        feed: Whose jobs they are.
+        video: Their video.
+        jobs: For each frame that is decoded, the job that it is for.
+        frames: The frames.
+        source: Counts what is read for them.
+    """
+
+    def __init__(
+        self, feed: Feed, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], source: _Counted
+    ) -> None:
         self._feed = feed
         self._video = video
+        self._jobs = jobs
         self._frames = frames
         self._source = source
-        self._jobs = list(dict.fromkeys(job for job, _ in frames))
 
     def take(self, rows: list[int], pictures: list[Any]) -> None:
-        self._feed._take(self._video, [self._frames[row] for row in rows], pictures)
+        jobs, frames = [self._jobs[row] for row in rows], [self._frames[row] for row in rows]
+        self._feed._take(self._video, jobs, frames, pictures)
 
     def confirm(self) -> None:
-        self._feed._confirm(self._jobs, self._source)
+        self._feed._confirm(dict.fromkeys(self._jobs), self._source)
 
     def reject(self) -> None:
-        self._feed._reject(self._jobs)
+        self._feed._reject(dict.fromkeys(self._jobs))
 
 
 class Feed:
@@ -304,25 +315,23 @@ class Feed:
     def _new_batch(self, planned: Planned) -> FinishedBatch:
         samples = self._future.samples(planned)
         batch = FinishedBatch(samples)
-        good: list[SampleRef] = []
         first: OpenVideo | None = None
         conflicts: dict[int, FramefeedError | None] = {}
-        for place, sample in enumerate(samples):
-            file = sample.file
-            if file not in conflicts:
-                try:
-                    video = self._videos[file]
-                    first = first or video
-                    conflicts[file] = shape_conflict(first, video)
-                except FramefeedError as error:
-                    conflicts[file] = error
+        for file in dict.fromkeys(samples.files):
+            try:
+                video = self._videos[file]
+                first = first or video
+                conflicts[file] = shape_conflict(first, video)
+            except FramefeedError as error:
+                conflicts[file] = error
+        for place, file in enumerate(samples.files):
             conflict = conflicts[file]
             if conflict is not None:
                 batch.errors[place] = conflict
             else:
-                good.append(sample)
                 batch.rows.append(place)
-        if good:
+        good = samples.pick(batch.rows) if batch.errors else samples
+        if len(good):
             batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
             self._batch_bytes = batch.assembly.num_bytes
             batch.remaining = len(batch.assembly.targets)
@@ -342,7 +351,7 @@ class Feed:
             if frame.bases is not None:
                 ready.append(key)
             else:
-                frame.waiting.append((batch, True))
+                frame.waiting = (*frame.waiting, batch.claimed)
         self._stats.hits += len(opening.held)
         step = self._workshop.put_length
         for low in range(0, len(ready), step):
@@ -418,7 +427,7 @@ class Feed:
             if frame is None:
                 frame = self._frames[key] = Frame()
                 frames.add(number)
-            frame.waiting.append((batch, False))
+            frame.waiting = (*frame.waiting, batch.plain) if frame.waiting else batch.alone
         for number in planned.keep:
             key = (planned.video, number)
             if self._known_failure(key) is not None:
@@ -462,7 +471,8 @@ class Feed:
 
     def _decode(self, jobs: Sequence[Job]) -> None:
         """Does jobs of one video."""
-        frames: list[tuple[Job, int]] = []
+        owners: list[Job] = []
+        frames: list[int] = []
         with self._changed:
             if self._closed:
                 return
@@ -471,14 +481,14 @@ class Feed:
                 del self._queued[job.group]
                 self._running[job.group] = job
                 job.started = now
-                frames += [(job, number) for number in self._begin(job)]
+                frames += self._begin(job)
+                owners += [job] * (len(frames) - len(owners))
         video = self._videos[jobs[0].video]
         source = _Counted(video.source)
-        taker = _Taker(self, video, frames, source)
+        taker = _Taker(self, video, owners, frames, source)
         error: Exception | None = None
         try:
-            numbers = [number for _, number in frames]
-            self._workshop.decode(video, source, numbers, taker, read_on=jobs[-1].goes_on)
+            self._workshop.decode(video, source, frames, taker, read_on=jobs[-1].goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
         except BaseException:
@@ -514,7 +524,7 @@ class Feed:
             frame = self._frames[key]
             if frame.waiting and self._ahead.let_go(key):
                 # All batches that need it are open by now: it goes straight into them.
-                frame.waiting = [(batch, False) for batch, _ in frame.waiting]
+                frame.waiting = tuple(batch.plain for batch, _ in frame.waiting)
                 self._nothing_to_prefetch = False
             elif self._ahead.claim(key):
                 job.keep.add(number)
@@ -526,12 +536,12 @@ class Feed:
         self._drop_frames()
         return numbers
 
-    def _take(self, video: OpenVideo, frames: Sequence[tuple[Job, int]], pictures: Sequence[Any]) -> None:
+    def _take(self, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], pictures: Sequence[Any]) -> None:
         """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""
         workshop = self._workshop
         taken = [
             JobPicture(number, picture, workshop.allocate(video) if number in job.keep else None, job=job)
-            for (job, number), picture in zip(frames, pictures, strict=True)
+            for job, number, picture in zip(jobs, frames, pictures, strict=True)
             if number in job.undelivered  # otherwise it failed, and is being done again for the frames that can be had
         ]
         with self._changed:
@@ -566,10 +576,10 @@ class Feed:
                 job.waiting[taken.number] = self._frames.pop(key).waiting
             taken.served = job.waiting[taken.number]
         else:
-            taken.served = list(self._frames[key].waiting)
+            taken.served = self._frames[key].waiting
         taken.places = _places(key, taken.served)
 
-    def _reject(self, jobs: Sequence[Job]) -> None:
+    def _reject(self, jobs: Collection[Job]) -> None:
         """Forgets pictures that were taken: they will come again."""
         if not any(job.taken for job in jobs):
             return
@@ -579,7 +589,7 @@ class Feed:
                 job.taken.clear()
         self._give_back(taken)
 
-    def _confirm(self, jobs: Sequence[Job], source: _Counted) -> None:
+    def _confirm(self, jobs: Collection[Job], source: _Counted) -> None:
         """Tells everybody of the pictures that were taken."""
         while True:
             again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]] = {}
@@ -612,9 +622,9 @@ class Feed:
             del job.waiting[taken.number]
         else:
             frame = self._frames[key]
-            del frame.waiting[: len(taken.served)]
+            frame.waiting = frame.waiting[len(taken.served) :]
             if frame.waiting:
-                taken.served = list(frame.waiting)
+                taken.served = frame.waiting
                 for batch, _ in taken.served:
                     assert batch.assembly is not None
                     again.setdefault(batch, []).append((taken.bases, batch.assembly.targets[key]))
@@ -648,7 +658,7 @@ class Feed:
         waiting = job.waiting.pop(number, None)
         if waiting is None:
             frame = self._frames.pop(key, None)
-            waiting = frame.waiting if frame is not None else []
+            waiting = frame.waiting if frame is not None else ()
         if isinstance(error, DecodeError | FrameSizeError):
             self._failed[key] = error  # the file's content is bad: no need to try again
         self._ahead.discard(key)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import SampleRef, locate_samples
+from framefeed.data.assembly import Samples, locate_samples
 from framefeed.data.dataset import VideoDataset
 from framefeed.errors import FramefeedError
 from framefeed.plan.lookahead import LookAhead, Use
@@ -157,7 +157,7 @@ class Future:
         self._batches.clear()
         self._exhausted = True
 
-    def samples(self, planned: Planned) -> list[SampleRef]:
+    def samples(self, planned: Planned) -> Samples:
         """The samples of a batch."""
         data = self._dataset
         return locate_samples(data.sequences, planned.numbers, self._seed, self._epoch, draws=data.draws)

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from framefeed.data.assembly import Assembly, Place, SampleRef
+from framefeed.data.assembly import Assembly, Place, Samples
 from framefeed.plan.lookahead import Group, GroupJob, Key
 
-__all__ = ["FinishedBatch", "Frame", "Job", "JobPicture", "Taken"]
+__all__ = ["FinishedBatch", "Frame", "Job", "JobPicture", "Taken", "Waiter"]
+
+
+Waiter = tuple["FinishedBatch", bool]
+"""A batch that needs a frame, and whether it has claimed it."""
 
 
 @dataclass(eq=False)
@@ -22,14 +26,22 @@ class FinishedBatch:
         rows: For each row of the assembly, the place of its sample in ``samples``.
         errors: By place in ``samples``, what went wrong.
         charge: What it takes of the budget, because it was opened earlier than was asked for.
+        plain, claimed: How it is entered among those who wait for a frame, without and with a claim.
+        alone: All who wait for a frame, where it is the only one.
     """
 
-    samples: list[SampleRef]
+    samples: Samples
     assembly: Assembly | None = None
     rows: list[int] = field(default_factory=list)
     errors: dict[int, Exception] = field(default_factory=dict)
     remaining: int = 0
     charge: int = 0
+
+    def __post_init__(self) -> None:
+        # One of each for all its frames: what is made for each of them makes work for the garbage collector.
+        self.plain: Waiter = (self, False)
+        self.claimed: Waiter = (self, True)
+        self.alone: tuple[Waiter, ...] = (self.plain,)
 
     def fail(self, key: Key, error: Exception) -> None:
         """Notes that a frame cannot be had."""
@@ -43,14 +55,14 @@ class Frame:
 
     Attributes:
         bases: What is kept of it; None while it is being decoded.
-        waiting: Batches that need it, and whether they have claimed it.
+        waiting: Batches that need it.
     """
 
     __slots__ = ("bases", "waiting")
 
     def __init__(self) -> None:
         self.bases: Any = None
-        self.waiting: list[tuple[FinishedBatch, bool]] = []
+        self.waiting: tuple[Waiter, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -70,7 +82,7 @@ class Taken:
     picture: Any
     bases: Any = None
     places: Sequence[tuple[Assembly, Sequence[Place]]] = ()
-    served: Sequence[tuple[FinishedBatch, bool]] = ()
+    served: Sequence[Waiter] = ()
     error: Exception | None = None
 
 
@@ -106,7 +118,7 @@ class Job:
     undelivered: set[int] = field(default_factory=set)
     keep: set[int] = field(default_factory=set)
     taken: dict[int, JobPicture] = field(default_factory=dict)
-    waiting: dict[int, list[tuple[FinishedBatch, bool]]] = field(default_factory=dict)
+    waiting: dict[int, tuple[Waiter, ...]] = field(default_factory=dict)
     then: Job | None = None
 
     @property

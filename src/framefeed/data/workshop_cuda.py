@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from framefeed.data.assembly import Assembly, Place, SampleRef, write_bases
+from framefeed.data.assembly import Assembly, Place, Samples, write_bases
 from framefeed.data.switching import Switching
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import Taken
@@ -34,10 +34,10 @@ __all__ = ["CudaWorkshop"]
 MAX_SCRATCH = 64 << 20
 
 # Short groups are decoded several at a time: each time, all threads wait for Python's lock.
-FRAMES_TOGETHER = 64
+FRAMES_TOGETHER = 128
 
 # For each thread: what it decodes and a part of what comes next. Groups may be long.
-FRAMES_AHEAD = 96
+FRAMES_AHEAD = 160
 GROUPS_AHEAD = 2
 
 DEFAULT_STREAM = 0  # its handle; memory is allocated for it
@@ -77,7 +77,7 @@ class DeviceAssembly(Assembly):
         events: After all of these it is complete.
     """
 
-    def __init__(self, videos: Videos, samples: Sequence[SampleRef], length: int, device: torch.device) -> None:
+    def __init__(self, videos: Videos, samples: Samples, length: int, device: torch.device) -> None:
         self._device = device
         self.events: list[Event] = []
         super().__init__(videos, samples, length, stacked=True)
@@ -171,7 +171,7 @@ class CudaWorkshop:
             else:
                 self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
 
-    def assemble(self, videos: Videos, samples: Sequence[SampleRef], length: int) -> DeviceAssembly:
+    def assemble(self, videos: Videos, samples: Samples, length: int) -> DeviceAssembly:
         """Begins a batch."""
         with on_device(self._number):
             return DeviceAssembly(videos, samples, length, self._device)
@@ -384,7 +384,7 @@ def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
                 if found is None:
                     found = work[id(own)] = (own, [])
                 moves = own.desc.random_flip or own.base_size != own.output_size
-                how = placement(own, assembly.samples[row].draw) if moves else (0, 0, 0)
+                how = placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
                 which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
                 found[1].append((addresses[which], row, order[k], how))
         for own, entries in work.values():

@@ -39,8 +39,8 @@ _SPS = 7
 _H264_PROFILES = (66, 77, 100)  # baseline, main, high
 
 # How many packets are fed at once, and what their pictures may take: a decoder keeps them all until the next time.
-MAX_RUN = 64
-MAX_RUN_BYTES = 160 << 20
+MAX_RUN = 128
+MAX_RUN_BYTES = 256 << 20
 MAX_ASIDE = 16
 
 # Codecs whose packets can be put one behind the other, because they begin with start codes.

@@ -22,7 +22,7 @@ from framefeed.types import DecodeJob
 
 __all__ = ["RunTask"]
 
-MAX_JOINED = 64  # packets of several groups
+MAX_JOINED = 128  # packets of several groups
 
 
 class RunTask:
