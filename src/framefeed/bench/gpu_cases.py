@@ -23,7 +23,7 @@ OURS = "framefeed"
 BARE = "decoders alone"
 HALF_SIZE = "framefeed, 224x224 half"
 SHORT_EPOCH = "framefeed, short epochs"
-COPIES = 16  # of each file in an epoch: one of 1,800 frames is over in 0.2 s, and starting it would be measured too
+COPIES = 24  # of each file in an epoch: one of 1,800 frames is over in 0.2 s, and starting it would be measured too
 SHUFFLED_COPIES = 4
 SHARES = (0.25, 0.10)
 SINGLE_THREADS = (16, 32)
@@ -144,6 +144,9 @@ class Entry:
         decoded = [run.decoded_per_delivered for run in self.runs if run.decoded_per_delivered is not None]
         if decoded:
             row["decoded_per_delivered"] = round(statistics.median(decoded), 3)
+        first = [run.first_seconds for run in self.runs if run.first_seconds is not None]
+        if first:
+            row["first_batch_ms"] = round(1000 * statistics.median(first), 1)
         if len(self.tried) > 1:
             row["tried"] = self.tried
         if self.note:

@@ -24,12 +24,14 @@ class Run:
         seconds: That it took.
         rate: Frames a second; not their quotient where several threads took their own time.
         decoded_per_delivered: Packets decoded for each frame, where that is known.
+        first_seconds: Until the first batch came, where that is not in the rate.
     """
 
     frames: int
     seconds: float
     rate: float
     decoded_per_delivered: float | None = None
+    first_seconds: float | None = None
 
 
 class Device(Protocol):

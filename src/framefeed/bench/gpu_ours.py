@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
-from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
+from framefeed import LoaderStats, ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
 from framefeed.bench.gpu_clips import ClipSet, expected_numbers, read_numbers
 from framefeed.bench.gpu_device import Device, Run, side_by_side
 from framefeed.bench.gpu_peers import BATCH, InProcess, PeerProcess, PeerTask, RandomNumbers, library, message
@@ -28,6 +29,7 @@ HALF = ProcessDesc(type="half", scale_width=224, scale_height=224, normalized=Tr
 
 PIECE = 32  # packets that are given to a decoder at once; a group may be longer
 LEAST_SIZE = (1920, 1088)  # what framefeed's decoders are made for, at least
+LEAD_SECONDS = 0.7  # of an epoch that are not timed
 CHECKED_BATCHES = 8
 CHECKED_SINGLES = 4  # of each thread
 
@@ -209,7 +211,8 @@ class Loader:
         desc: What is made of frames.
         order: Of the epoch.
         memory_budget: Bytes of frames that are kept; None for the loader's own choice.
-        copies: How often the data set has each file; with several, an epoch is left when it is time.
+        copies: How often the data set has each file; with several, an epoch is left when it is time, and the time is
+            taken from when it is well under way.
         whole: Whether epochs are gone through to their ends even then.
     """
 
@@ -268,22 +271,46 @@ class Loader:
         return wrong
 
     def run(self, seconds: float) -> Run:
-        """Whole epochs, or one that is left."""
+        """Whole epochs, or a part of one."""
+        return self._whole_epochs(seconds) if self._whole else self._part(seconds)
+
+    def _whole_epochs(self, seconds: float) -> Run:
         self._device.synchronize()
         before = self.loader.stats()
         start, count = time.perf_counter(), 0
         while time.perf_counter() - start < seconds:
-            batches = iter(self.loader)
-            for batch in batches:
-                count += len(batch["default"])
-                if not self._whole and time.perf_counter() - start >= seconds:
-                    break
+            count += sum(len(batch["default"]) for batch in self.loader)
             self._device.synchronize()
-            took = time.perf_counter() - start
-            batches.close()
+        return self._timing(count, time.perf_counter() - start, before)
+
+    def _part(self, seconds: float) -> Run:
+        """What an epoch gives between its beginning and its end: as much is under way before as after."""
+        begin = time.perf_counter()
+        batches = self._endless()
+        next(batches)
+        first = time.perf_counter() - begin
+        while time.perf_counter() - begin < first + min(LEAD_SECONDS, seconds):
+            next(batches)
+        self._device.synchronize()
+        before = self.loader.stats()
+        start, count = time.perf_counter(), 0
+        for batch in batches:
+            count += len(batch["default"])
+            if time.perf_counter() - start >= seconds:
+                break
+        self._device.synchronize()
+        timing = self._timing(count, time.perf_counter() - start, before)
+        batches.close()
+        return dataclasses.replace(timing, first_seconds=first)
+
+    def _endless(self) -> Generator[Any, None, None]:
+        while True:
+            yield from self.loader  # an epoch that is too short is followed by another
+
+    def _timing(self, count: int, seconds: float, before: LoaderStats) -> Run:
         after = self.loader.stats()
         decoded = (after.frames_decoded - before.frames_decoded) / (after.frames_delivered - before.frames_delivered)
-        return Run(count, took, count / took, decoded)
+        return Run(count, seconds, count / seconds, decoded)
 
     def close(self) -> None:
         """Drops the loader and its memory."""
