@@ -275,3 +275,23 @@ def test_results_keep_their_memory(decoder: VideoDecoder) -> None:
     for _ in range(3):
         decoder.get_frames_at(range(20))
     assert all(torch.equal(view, copy) for view, copy in zip(views, copies, strict=True))
+
+
+def test_single_frames_of_a_long_group_go_on_from_one_another(
+    clip_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framefeed.reading, "DEPTH", 6)
+    path = clips.make("h264_one_group", clip_folder)
+    truth = [frame.data for frame in VideoDecoder(path)]
+
+    def cost(decoder: VideoDecoder, number: int) -> int:
+        assert torch.equal(decoder.get_frame_at(number).data, truth[number])
+        assert decoder.last_plan is not None
+        return decoder.last_plan.num_packets
+
+    decoder = VideoDecoder(path)
+    for before, number in ((20, 30), (24, 35), (16, 18)):
+        assert cost(VideoDecoder(path), number) > number // 3
+        cost(decoder, before)
+        assert cost(decoder, number) <= (number - before) // 2 + 2
+    assert cost(decoder, 3) == cost(VideoDecoder(path), 3)

@@ -35,6 +35,9 @@ MIN_WINDOW_BYTES = 96 << 20
 # How much further each step of a sequence reads ahead, so that one that ends early has not cost much.
 GROWTH = 16
 
+# From here on a decoder is left where it is after a single frame.
+DEPTH = 32
+
 Span = tuple[int, int]
 
 
@@ -80,8 +83,10 @@ class FrameReader:
         if ready is not None:
             return ready
         if span is None or not ahead:
-            # A single frame on its own: whoever reads at random does not want the ones that follow it.
-            return self._read_now(wanted, read_on=span is not None and (follows or len(wanted) > 1))
+            # A single frame on its own: whoever reads at random does not want the ones that follow it. But in a long
+            # group the next one may well lie ahead of where a decoder has got to with so much work.
+            goes_on = span is not None and (follows or len(wanted) > 1 or self._is_deep(span[0]))
+            return self._read_now(wanted, read_on=goes_on)
         return self._read_ahead(span, ahead)
 
     def iterate(self) -> Iterator[NDArray[np.uint8]]:
@@ -179,6 +184,13 @@ class FrameReader:
                 "changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
             )
         self._writer.write(picture, out)
+
+    def _is_deep(self, frame: int) -> bool:
+        """Whether a frame lies far behind the beginning of its group, and as far before its end."""
+        packets = self._index.packets
+        packet = int(packets.frames[frame])
+        start = int(packets.start[packet])
+        return packet - start >= DEPTH and packets.run_end(packet, start) - packet >= DEPTH
 
     # --- reading ahead --------------------------------------------------------------------------------------------
 
