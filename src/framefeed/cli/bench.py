@@ -67,6 +67,9 @@ def add_parser(commands: Any) -> None:
         default=Path(".bench/clips"),
         help="generated clips (default: .bench/clips)",
     )
+    parser.add_argument(
+        "--least-seconds", type=float, default=1.0, metavar="S", help="of a timing: requests are repeated (default: 1)"
+    )
     parser.add_argument("--quick", action="store_true", help="two small clips, two timings")
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("bench.json"), help="results (default: bench.json)"
@@ -100,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
             mode=args.mode,
             repeat=2 if args.quick else args.repeat,
             max_batches=min(2, args.max_batches) if args.quick else args.max_batches,
+            least_seconds=0 if args.quick else args.least_seconds,
             frame_skip=args.frame_skip,
             clip_length=args.clip_length,
             seed=args.seed,

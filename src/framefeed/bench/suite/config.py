@@ -34,6 +34,7 @@ class Config:
         mode: How readers look for frames; ``"best"`` tries both, and takes what is right and faster.
         repeat: Timings of each.
         max_batches: Requests of a timing; four times as many of single frames and in order.
+        least_seconds: They are made again until a timing has taken that long: short ones are not to be trusted.
         frame_skip: The n of every n-th frame.
         clip_length: Frames of a clip.
         seed: Chooses the random frames.
@@ -47,6 +48,7 @@ class Config:
     mode: str = "best"
     repeat: int = 5
     max_batches: int = 4
+    least_seconds: float = 1.0
     frame_skip: int = 25
     clip_length: int = 16
     seed: int = 0
@@ -64,6 +66,8 @@ class Config:
         for name in ("repeat", "max_batches", "frame_skip", "clip_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
+        if not 0 <= self.least_seconds <= self.timeout:
+            raise ValueError(f"least_seconds is in 0..timeout, got {self.least_seconds}")
         if not self.batch_sizes or min(self.batch_sizes) < 1:
             raise ValueError(f"batch sizes are at least 1, got {self.batch_sizes}")
         for name in ("readers", "cases", "devices"):

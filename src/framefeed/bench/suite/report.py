@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
+from framefeed.bench.suite.compare import (
+    DEVICES,
+    OURS,
+    Row,
+    case_of,
+    comparisons,
+    counted,
+    counts,
+    distinct,
+    grouped,
+    headline,
+    rows_of,
+    setting_of,
+    spread,
+    state_of,
+    times,
+    wrong_words,
+)
 from framefeed.bench.suite.config import CASES
 from framefeed.bench.suite.plots import NUM_INKS, STYLE, Bar, Line, Point, bars, escape, lines, number
 
 __all__ = ["OURS", "headline", "page"]
 
-OURS = "framefeed"
 NUM_EXAMPLES = 6
 GROUP_SIZE_CASES = ("random", "single")
-DEVICES = {"cpu": "on the CPU", "cuda": "on the GPU"}
-
-Row = dict[str, Any]
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """One case on one video at one batch size on one device: the best of ours against the best of the others.
-
-    Only rows that count are here, see `_counts`; a reader that was tried in both modes is taken at its better one.
-    """
-
-    case: str
-    device: str
-    what: str
-    ours: Row
-    other: Row
-
-    @property
-    def ratio(self) -> float:
-        return float(self.ours["median"] / self.other["median"])
-
-    @property
-    def close(self) -> bool:
-        """Whether the repeats of the two overlap, so that another run could rank them the other way."""
-        (low, high), (other_low, other_high) = (_spread(row) for row in (self.ours, self.other))
-        return low <= other_high and other_low <= high
 
 
 def page(document: dict[str, Any]) -> str:
@@ -65,7 +53,7 @@ def page(document: dict[str, Any]) -> str:
         "".join(f"<p>{escape(sentence)}</p>" for sentence in more),
         f"</header><main>{_measured(document)}",
     ]
-    if _rows(document):
+    if rows_of(document):
         body += [_glance(document), _throughput(document), _group_sizes(document), _wrong(document), _numbers(document)]
     body += [_readers(document), _videos(document), _configuration(document), "</main>"]
     # Characters that could end the element, or begin another one, are spelled out as JSON allows.
@@ -80,119 +68,11 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
-def headline(document: dict[str, Any]) -> list[str]:
-    """What came out, in sentences of plain text, the most important one first.
-
-    Rows with wrong frames or errors count for nobody. Ratios are to the fastest other reader, in each comparison anew.
-    """
-    rows = _rows(document)
-    if not rows:
-        return ["Nothing was measured."]
-    pairs, sentences = _comparisons(document), []
-    for device in _distinct(pair.device for pair in pairs):
-        where = DEVICES.get(device, device)
-        chosen = [pair for pair in pairs if pair.device == device]
-        won = sum(pair.ratio >= 1 for pair in chosen)
-        mean = statistics.geometric_mean(pair.ratio for pair in chosen)
-        among = "every one" if won == len(chosen) else f"{won} of them" if won else "none of them"
-        over = f"geometric mean over {_count(len(chosen), 'comparison')}"
-        if len(chosen) == 1:
-            over, among = "in the only comparison", ""
-        sentences.append(
-            f"{where[0].upper()}{where[1:]}, {OURS} is "
-            f"{_times(mean)} as fast as the fastest other reader ({over})"
-            + (f", and the fastest in {among}." if among else ".")
-        )
-    if sentences:  # the devices' results belong together
-        sentences = [" ".join(sentences)]
-    lost = sorted((pair for pair in pairs if pair.ratio < 1), key=lambda pair: pair.ratio)
-    if lost:
-        named = [f"{pair.what} ({pair.other['reader']} is {_times(1 / pair.ratio)} as fast)" for pair in lost[:3]]
-        rest = f", and {len(lost) - 3} more, listed below" if len(lost) > 3 else ""
-        sentences.append(f"{OURS} is not the fastest here: {'; '.join(named)}{rest}.")
-    if not pairs:
-        sentences.append(_without_comparison(document))
-    elif alone := len({_where(row) for row in rows if _counts(document, row)} - {_where(pair.ours) for pair in pairs}):
-        sentences.append(
-            f"Left out, as {OURS} or all others have no right frames there: {_count(alone, 'comparison')}."
-        )
-    for state, words in (("wrong", "Wrong frames, never counted as fast"), ("failed", "Failed")):
-        found = [row["reader"] for row in rows if _state(row) == state]
-        if found:
-            told = ", ".join(f"{name} in {_count(found.count(name), 'measurement')}" for name in _distinct(found))
-            sentences.append(f"{words}: {told}.")
-    return sentences
-
-
-def _without_comparison(document: dict[str, Any]) -> str:
-    good = [row for row in _rows(document) if _counts(document, row)]
-    if not good:
-        return "No reader returned the right frames, so there is nothing to compare."
-    names = _distinct(row["reader"] for row in good)
-    low, high = (number(pick(row["median"] for row in good)) for pick in (min, max))
-    rates = f"between {low} and {high} frames/s in {_count(len(good), 'measurement')}"
-    if len(names) == 1:
-        return f"{names[0]} delivered {rates}; there was no other reader to compare with."
-    return f"{len(names)} readers delivered {rates}; {OURS} has no results beside theirs to compare with."
-
-
 # Rows of results, and what they say.
 
 
-def _rows(document: dict[str, Any]) -> list[Row]:
-    return document.get("results") or []
-
-
-def _state(row: Row) -> str:
-    if row.get("wrong"):
-        return "wrong"
-    if row.get("error"):
-        return "failed"
-    return "unchecked" if row.get("wrong") is None or not row.get("checked") else "right"
-
-
-def _counts(document: dict[str, Any], row: Row) -> bool:
-    """Whether a row may be called fast: its frames were right, or nobody looked and its reader is known to be exact."""
-    exact = {reader["name"] for reader in document.get("readers") or [] if reader.get("exact")}
-    state = _state(row)
-    return bool(row.get("median")) and (state == "right" or (state == "unchecked" and row["reader"] in exact))
-
-
-def _comparisons(document: dict[str, Any]) -> list[_Comparison]:
-    pairs = []
-    for group in _grouped(_rows(document), _where):
-        good = sorted((row for row in group if _counts(document, row)), key=lambda row: -row["median"])
-        ours = [row for row in good if row["reader"] == OURS]
-        others = [row for row in good if row["reader"] != OURS]
-        if ours and others:
-            row = ours[0]
-            sizes = {each["batch_size"] for each in _rows(document) if each["case"] == row["case"]}
-            devices = {each["device"] for each in _rows(document)}
-            what = f"{row['case']} on {row['video']}"
-            what += f", {_setting(row)}" if len(sizes) > 1 else ""
-            what += f", {DEVICES.get(row['device'], row['device'])}" if len(devices) > 1 else ""
-            pairs.append(_Comparison(row["case"], row["device"], what, row, others[0]))
-    return pairs
-
-
-def _where(row: Row) -> tuple[Any, ...]:
-    """What has to be the same for two rows to be compared."""
-    return row["case"], row["video"], row["batch_size"], row["device"]
-
-
-def _spread(row: Row) -> tuple[float, float]:
-    low, high = row.get("min"), row.get("max")
-    return (row["median"] if low is None else low), (row["median"] if high is None else high)
-
-
-def _setting(row: Row) -> str:
-    if row["case"] == "single":
-        return "one frame at a time"
-    return f"{row['batch_size']} frames each" if row["case"] == "clips" else f"batches of {row['batch_size']}"
-
-
 def _inks(document: dict[str, Any]) -> dict[str, int]:
-    others = [name for name in _distinct(row["reader"] for row in _rows(document)) if name != OURS]
+    others = [name for name in distinct(row["reader"] for row in rows_of(document)) if name != OURS]
     return {OURS: 0} | {name: 1 + place % (NUM_INKS - 1) for place, name in enumerate(others)}
 
 
@@ -225,18 +105,18 @@ def _measured(document: dict[str, Any]) -> str:
         "readers in turn; numbers are medians of frames per second, whiskers go from the slowest repeat to the fastest."
         "</p>"
     )
-    return f"<section><h2>What was measured</h2>{told if _rows(document) else ''}<dl>{inner}</dl></section>"
+    return f"<section><h2>What was measured</h2>{told if rows_of(document) else ''}<dl>{inner}</dl></section>"
 
 
 def _glance(document: dict[str, Any]) -> str:
-    pairs, body = _comparisons(document), []
+    pairs, body = comparisons(document), []
     if not pairs:
         return ""
     several = len({pair.device for pair in pairs}) > 1
-    for group in _grouped(pairs, lambda pair: (pair.device, pair.case)):
+    for group in grouped(pairs, lambda pair: (pair.device, pair.case)):
         ratios = [pair.ratio for pair in group]
         mean = statistics.geometric_mean(ratios)
-        cells = "".join(f"<td>{_data(value, _times(value))}</td>" for value in (mean, min(ratios), max(ratios)))
+        cells = "".join(f"<td>{_data(value, times(value))}</td>" for value in (mean, min(ratios), max(ratios)))
         cells += f"<td>{sum(ratio >= 1 for ratio in ratios)} of {len(group)}</td>"
         cells += f"<td>{sum(pair.close for pair in group)}</td>"
         where = f" <small>{escape(DEVICES.get(group[0].device, group[0].device))}</small>" if several else ""
@@ -259,27 +139,27 @@ def _glance(document: dict[str, Any]) -> str:
 
 def _throughput(document: dict[str, Any]) -> str:
     inks, parts = _inks(document), []
-    for case in _grouped(_rows(document), lambda row: row["case"]):
+    for case in grouped(rows_of(document), lambda row: row["case"]):
         name = case[0]["case"]
         told = f": {CASES[name]}" if name in CASES else ""
         parts.append(f"<h3>{escape(name)}<small>{escape(told)}</small></h3>")
-        for setting in _grouped(case, lambda row: (row["device"], row["batch_size"])):
+        for setting in grouped(case, lambda row: (row["device"], row["batch_size"])):
             where = DEVICES.get(setting[0]["device"], setting[0]["device"])
-            parts.append(f"<figure><figcaption>Frames/s, {escape(f'{_setting(setting[0])}, {where}')}</figcaption>")
+            parts.append(f"<figure><figcaption>Frames/s, {escape(f'{setting_of(setting[0])}, {where}')}</figcaption>")
             parts.append('<div class="panels">')
-            for rows in _grouped(setting, lambda row: row["video"]):
-                good = [row["median"] for row in rows if _counts(document, row)]
+            for rows in grouped(setting, lambda row: row["video"]):
+                good = [row["median"] for row in rows if counts(document, row)]
                 chart = [
-                    _bar(label, row, inks[row["reader"]], _counts(document, row) and row["median"] == max(good))
+                    _bar(label, row, inks[row["reader"]], counts(document, row) and row["median"] == max(good))
                     for label, row in _named(document, rows)
                 ]
                 video = rows[0]["video"]
-                title = f"Frames per second, {name}, {video}, {_setting(rows[0])}, {where}: " + "; ".join(
+                title = f"Frames per second, {name}, {video}, {setting_of(rows[0])}, {where}: " + "; ".join(
                     f"{bar.label} {bar.note or number(bar.value)}" for bar in chart
                 )
                 parts.append(f'<div class="panel"><h4>{escape(video)}</h4>{bars(chart, title)}</div>')
             parts.append("</div></figure>")
-    hatched = " Hatched bars are rates of wrong frames." if any(row.get("wrong") for row in _rows(document)) else ""
+    hatched = " Hatched bars are rates of wrong frames." if any(row.get("wrong") for row in rows_of(document)) else ""
     return (
         "<section><h2>Throughput</h2><p class='caption'>More is better. Every panel has its own scale, from zero; the "
         f"fastest reader with the right frames is in bold.{hatched}</p>"
@@ -288,11 +168,11 @@ def _throughput(document: dict[str, Any]) -> str:
 
 
 def _bar(label: str, row: Row, ink: int, best: bool) -> Bar:
-    state, median = _state(row), row.get("median")
-    note = {"wrong": _wrong_words(row), "failed": f"failed: {row.get('error')}"}.get(state, "")
+    state, median = state_of(row), row.get("median")
+    note = {"wrong": wrong_words(row), "failed": f"failed: {row.get('error')}"}.get(state, "")
     if median is None:
         return Bar(label, ink, None, note=note or "not timed", detail=f"{label}: {note or 'not timed'}")
-    low, high = _spread(row)
+    low, high = spread(row)
     detail = f"{label}: {number(median)} frames/s, {number(low)} to {number(high)}{note and f'; {note}'}"
     return Bar(label, ink, median, low, high, note, hatched=bool(note), best=best, detail=detail)
 
@@ -300,7 +180,7 @@ def _bar(label: str, row: Row, ink: int, best: bool) -> Bar:
 def _group_sizes(document: dict[str, Any]) -> str:
     videos = {video["name"]: video for video in document.get("videos") or [] if video.get("gop")}
     inks, panels, left_out = _inks(document), [], False
-    chosen = [row for row in _rows(document) if row["case"] in GROUP_SIZE_CASES and row["video"] in videos]
+    chosen = [row for row in rows_of(document) if row["case"] in GROUP_SIZE_CASES and row["video"] in videos]
 
     def kind(row: Row) -> tuple[Any, ...]:
         video = videos[row["video"]]
@@ -310,11 +190,9 @@ def _group_sizes(document: dict[str, Any]) -> str:
         return {videos[row["video"]]["gop"] for row in rows}
 
     # Videos of one codec and size where there are some, as these cost time as well.
-    alike = any(len(sizes(rows)) > 1 for rows in _grouped(chosen, kind))
-    for rows in _grouped(
-        chosen, lambda row: (row["case"], row["device"], row["batch_size"], kind(row) if alike else 0)
-    ):
-        good = [(label, row) for label, row in _named(document, rows) if _counts(document, row)]
+    alike = any(len(sizes(rows)) > 1 for rows in grouped(chosen, kind))
+    for rows in grouped(chosen, lambda row: (row["case"], row["device"], row["batch_size"], kind(row) if alike else 0)):
+        good = [(label, row) for label, row in _named(document, rows) if counts(document, row)]
         if len(sizes(row for _, row in good)) < 2:
             continue
         left_out = left_out or len(good) < len(rows)
@@ -326,7 +204,7 @@ def _group_sizes(document: dict[str, Any]) -> str:
             for label, found in by_label.items()
         ]
         codec, width, height = kind(rows[0])
-        name = f"{rows[0]['case']}, {_setting(rows[0])}, {DEVICES.get(rows[0]['device'], rows[0]['device'])}"
+        name = f"{rows[0]['case']}, {setting_of(rows[0])}, {DEVICES.get(rows[0]['device'], rows[0]['device'])}"
         videos_are = f"{codec}, {width}x{height}" if alike else "all videos"
         title = f"Milliseconds per frame against group size, {name}, {videos_are}"
         plot = lines(chart, title, x_name="frames in a group", y_name="ms per frame")
@@ -348,25 +226,25 @@ def _group_sizes(document: dict[str, Any]) -> str:
 
 def _cost(gop: int, rows: Sequence[Row]) -> Point:
     """Milliseconds for each frame; the mean of videos that have the same group size."""
-    low, high = (statistics.fmean(1000 / _spread(row)[place] for row in rows) for place in (1, 0))
+    low, high = (statistics.fmean(1000 / spread(row)[place] for row in rows) for place in (1, 0))
     return Point(gop, statistics.fmean(1000 / row["median"] for row in rows), low, high)
 
 
 def _wrong(document: dict[str, Any]) -> str:
-    rows, body, examples = _rows(document), [], []
-    videos = _distinct(row["video"] for row in rows)
+    rows, body, examples = rows_of(document), [], []
+    videos = distinct(row["video"] for row in rows)
     for name in _inks(document):
         mine = [row for row in rows if row["reader"] == name]
         if mine:
             cells = "".join(_wrong_cell([row for row in mine if row["video"] == video]) for video in videos)
             body.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-        for group in _grouped((row for row in mine if row.get("wrong")), lambda row: row["video"]):
-            asked = _distinct(
+        for group in grouped((row for row in mine if row.get("wrong")), lambda row: row["video"]):
+            asked = distinct(
                 f"asked {each['index']}, got {'no known frame' if each['got'] is None else each['got']}"
                 for row in group
                 for each in row.get("wrong_examples") or []
             )
-            where = f" on {group[0]['video']} ({', '.join(_distinct(map(_case, group)))})"
+            where = f" on {group[0]['video']} ({', '.join(distinct(map(case_of, group)))})"
             told = f": {'; '.join(asked[:NUM_EXAMPLES])}" if asked else ""
             examples.append(f"<li><strong>{escape(name)}</strong>{escape(where + told)}</li>")
     return (
@@ -379,11 +257,11 @@ def _wrong(document: dict[str, Any]) -> str:
 def _wrong_cell(rows: Sequence[Row]) -> str:
     if not rows:
         return '<td class="none">not measured</td>'
-    states = [_state(row) for row in rows]
+    states = [state_of(row) for row in rows]
     wrong, checked = (sum(row.get(key) or 0 for row in rows) for key in ("wrong", "checked"))
     failed = f"<small>{states.count('failed')} of {len(rows)} failed</small>" if "failed" in states else ""
     if wrong:
-        by_case = [(case[0]["case"], sum(row.get("wrong") or 0 for row in case)) for case in _grouped(rows, _case)]
+        by_case = [(case[0]["case"], sum(row.get("wrong") or 0 for row in case)) for case in grouped(rows, case_of)]
         told = escape(", ".join(f"{case} {count:,}" for case, count in by_case if count))
         return f'<td class="wrong"><strong>wrong: {wrong:,} of {checked:,}</strong><small>{told}</small>{failed}</td>'
     if set(states) == {"failed"}:
@@ -399,10 +277,10 @@ def _numbers(document: dict[str, Any]) -> str:
         *("requests", "frames", "every repeat"),
     )
     parts = []
-    for case in _grouped(_rows(document), _case):
+    for case in grouped(rows_of(document), case_of):
         bodies = []
-        for rows in _grouped(case, lambda row: (row["device"], row["batch_size"], row["video"])):
-            name = f"{rows[0]['video']}, {_setting(rows[0])}, {DEVICES.get(rows[0]['device'], rows[0]['device'])}"
+        for rows in grouped(case, lambda row: (row["device"], row["batch_size"], row["video"])):
+            name = f"{rows[0]['video']}, {setting_of(rows[0])}, {DEVICES.get(rows[0]['device'], rows[0]['device'])}"
             body = f'<tr><th colspan="{len(head)}" scope="rowgroup">{escape(name)}</th></tr>'
             body += "".join(_number_row(row, len(head)) for _, row in _named(document, rows))
             bodies.append(body)
@@ -413,11 +291,11 @@ def _numbers(document: dict[str, Any]) -> str:
 
 def _number_row(row: Row, width: int) -> str:
     start = f'<tr><th scope="row">{escape(row["reader"])}</th><td>{escape(row["mode"])}</td>'
-    if _state(row) == "failed":
+    if state_of(row) == "failed":
         return f'{start}<td class="message" colspan="{width - 2}">failed: {escape(row["error"])}</td></tr>'
     keys = ("median", "min", "max", "decoded_per_delivered", "peak_memory_mb")
     cells = "".join(f"<td>{_data(row.get(key))}</td>" for key in keys)
-    told = {"wrong": f"<strong>{_wrong_words(row)}</strong>", "unchecked": "not checked"}.get(_state(row))
+    told = {"wrong": f"<strong>{wrong_words(row)}</strong>", "unchecked": "not checked"}.get(state_of(row))
     cells += f"<td>{told or '0 of ' + number(row['checked'])}</td>"
     cells += "".join(f"<td>{_data(row.get(key))}</td>" for key in ("requests", "frames"))
     rates = " ".join(_data(rate) for rate in row.get("rates") or [])
@@ -440,13 +318,13 @@ def _readers(document: dict[str, Any]) -> str:
     if unused:
         told = "".join(f"<dt>{escape(each['name'])}</dt><dd>{escape(each.get('why') or '–')}</dd>" for each in unused)
         parts.append(f"<h3>Could not be used here</h3><dl>{told}</dl>")
-    failed = [row for row in _rows(document) if row.get("error")]
+    failed = [row for row in rows_of(document) if row.get("error")]
     if failed:
         told = "".join(
             f"<dt>{escape(rows[0]['reader'])}</dt><dd>{escape(rows[0]['error'])} "
-            f"<small>({_count(len(rows), 'measurement')}: "
-            f"{escape(', '.join(_distinct(row['case'] + ' on ' + row['video'] for row in rows)))})</small></dd>"
-            for rows in _grouped(failed, lambda row: (row["reader"], row["error"]))
+            f"<small>({counted(len(rows), 'measurement')}: "
+            f"{escape(', '.join(distinct(row['case'] + ' on ' + row['video'] for row in rows)))})</small></dd>"
+            for rows in grouped(failed, lambda row: (row["reader"], row["error"]))
         )
         parts.append(f"<h3>Failed while measuring</h3><dl>{told}</dl>")
     return f"<section><h2>Readers</h2>{''.join(parts)}</section>" if parts else ""
@@ -496,22 +374,6 @@ def _data(value: float | None, shown: str = "") -> str:
     return "–" if value is None else f'<data value="{value!r}">{shown or number(value)}</data>'
 
 
-def _wrong_words(row: Row) -> str:
-    return f"wrong: {row.get('wrong') or 0:,} of {row.get('checked') or 0:,}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x" if ratio < 9.995 else f"{number(ratio)}x"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _case(row: Row) -> str:
-    return str(row["case"])
-
-
 def _day(document: dict[str, Any]) -> str:
     started = str(document.get("started") or "")
     try:
@@ -525,15 +387,3 @@ def _duration(seconds: float | None) -> str:
         return ""
     minutes, rest = divmod(round(seconds), 60)
     return f"took {minutes:,} min {rest} s" if minutes else f"took {rest} s"
-
-
-def _distinct(values: Iterable[T]) -> list[T]:
-    return list(dict.fromkeys(values))
-
-
-def _grouped(values: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
-    """Values with the same key together, in the order of their first ones."""
-    groups: dict[Any, list[T]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
-    return list(groups.values())

@@ -202,7 +202,8 @@ class Bench:
     def _jobs(self, name: str, video: Video, device: str, asked: list[list[int]]) -> dict[str, Job]:
         modes = reader_class(name).modes
         chosen = modes if self._config.mode == "best" else (self._config.mode,)
-        return {mode: Job(video.path, mode, device, asked, self._num_threads) for mode in chosen}
+        least = self._config.least_seconds
+        return {mode: Job(video.path, mode, device, asked, self._num_threads, least) for mode in chosen}
 
     def save(self) -> None:
         """Writes the document; whoever reads it sees the old one or the new one."""

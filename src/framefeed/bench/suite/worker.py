@@ -30,6 +30,7 @@ class Job:
         mode, device: How it is opened.
         requests: The frames of each request.
         num_threads: Of the decoder; 0 leaves it to the library.
+        least_seconds: All requests are made again until a timing has taken that long.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Job:
     device: str
     requests: list[list[int]] = field(repr=False)
     num_threads: int = 0
+    least_seconds: float = 0.0
 
     @property
     def num_frames(self) -> int:
@@ -62,7 +64,7 @@ class Timed:
     """What came of a timing.
 
     Attributes:
-        seconds: That all requests took.
+        seconds: That all requests took; on average, where they were made several times.
         decoded: Frames that were decoded for them, where the library tells.
         peak_bytes: The most memory that the process had meanwhile, where the system tells.
     """
@@ -253,18 +255,20 @@ class _Readers:
         reader = self._open(job)
         before = reader.frames_decoded
         _reset_peak()
-        start = time.perf_counter()
-        for request in job.requests:
-            frames = reader.read_frames(request)
-        if job.device != "cpu":
-            import torch
+        start, seconds, passes = time.perf_counter(), 0.0, 0
+        while not passes or seconds < job.least_seconds:
+            for request in job.requests:
+                frames = reader.read_frames(request)
+            if job.device != "cpu":
+                import torch
 
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - start
+            passes += 1
         del frames
         after = reader.frames_decoded
-        decoded = after - before if before is not None and after is not None else None
-        return Timed(seconds, decoded, _peak())
+        decoded = round((after - before) / passes) if before is not None and after is not None else None
+        return Timed(seconds / passes, decoded, _peak())
 
 
 def _reset_peak() -> None:
