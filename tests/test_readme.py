@@ -44,7 +44,7 @@ def test_command_can_be_parsed(command: str) -> None:
 
 def test_every_command_is_shown() -> None:
     shown = {shlex.split(command)[1] for command in COMMANDS}
-    assert shown == {"index", "info", "frames", "verify", "demo", "doctor", "readers", "bench"}
+    assert shown == {"index", "pack", "info", "frames", "verify", "demo", "doctor", "readers", "bench"}
 
 
 @pytest.mark.parametrize("target", re.findall(r"(?m)^make ([a-z]+)$", README))

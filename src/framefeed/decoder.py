@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from framefeed.decode.engine import available_cpus
 from framefeed.devices import CpuFallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
+from framefeed.index.catalog_paths import absolute
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.process.transforms import CenterCrop, Resize, compile_transforms
 from framefeed.reading import FrameReader
+from framefeed.source import media_of
 from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ class VideoDecoder:
         transforms: ``Resize``, ``CenterCrop`` or ``RandomCrop`` of framefeed, TorchCodec or Torchvision, applied
             while decoding. A ``Resize`` comes first.
         custom_frame_mappings: Accepted as by TorchCodec and not needed: use ``index`` to spare the scan.
-        index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it, so that the file is not scanned.
+        index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it, so that the file is not scanned. With those
+            of a packet store, the file is not read at all.
         fallback: ``"cpu"`` decodes what the GPU cannot decode on the CPU, and uploads it; None raises. With
             ``device="auto"`` it is ``"cpu"``.
 
@@ -94,8 +97,11 @@ class VideoDecoder:
         if fallback not in (None, "cpu"):
             raise ValueError(f"fallback={fallback!r} is not supported; possible: None, 'cpu'")
         self.device = resolve_device(device)
-        self._media: Media = open_media(source)
-        self.index = _find_index(self._media, index, stream_index)
+        given = open_media(source)
+        self.index = _find_index(given, index, stream_index)
+        self._media: Media = given if self.index.stored is None else media_of(self.index)
+        if index is not None:
+            check_unchanged(self._media, self.index.fingerprint)
         self.cpu_fallback = CpuFallback()
         if self.device.type == "cuda":
             allowed = "cpu" if device == "auto" else fallback
@@ -288,12 +294,21 @@ def _default_threads() -> int:
 def _find_index(media: Media, index: Any, stream_index: int | None) -> VideoIndex:
     if index is None:
         return VideoIndex.scan_media(media, stream_index=stream_index)
-    if not isinstance(index, VideoIndex):
-        if not isinstance(media, PathMedia):
-            raise ValueError("a Catalog knows files by their path; give index= a VideoIndex for bytes and file objects")
+    if isinstance(index, VideoIndex):
+        if index.stored is not None and not _is_path_of(media, index):
+            raise ValueError(f"the index is of {index.path}, whose packets a store has; the source is {media.name}")
+    elif isinstance(media, PathMedia):
         index = index[os.fspath(media.path)]
+    else:
+        raise ValueError("a Catalog knows files by their path; give index= a VideoIndex for bytes and file objects")
     found: VideoIndex = index
     if stream_index is not None and stream_index != found.stream.stream_index:
         raise ValueError(f"the index is of stream {found.stream.stream_index}, stream_index is {stream_index}")
-    check_unchanged(media, found.fingerprint)
     return found
+
+
+def _is_path_of(media: Media, index: VideoIndex) -> bool:
+    """Whether that is what the video was called; it need not be there any more."""
+    if not isinstance(media, PathMedia):
+        return False
+    return absolute(media.path) == index.path or os.path.realpath(media.path) == os.path.realpath(index.path)

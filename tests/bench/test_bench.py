@@ -13,7 +13,7 @@ from framefeed.bench import __main__ as bench
 from framefeed.bench import cases
 from framefeed.bench import clips as bench_clips
 from framefeed.bench.peers import PEERS, Peer
-from framefeed.bench.readme import numbers, training_numbers
+from framefeed.bench.readme import numbers, readers_numbers, training_numbers
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-cores.json"
@@ -70,3 +70,4 @@ def test_readme_has_the_committed_numbers() -> None:
     readme = (ROOT / "README.md").read_text()
     assert numbers(json.loads(RESULTS.read_text())) in readme
     assert training_numbers(json.loads(RESULTS.with_name("training-2-cores.json").read_text())) in readme
+    assert readers_numbers(json.loads(RESULTS.with_name("readers-2-cores.json").read_text())) in readme

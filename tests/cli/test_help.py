@@ -12,7 +12,7 @@ import framefeed
 from cli.conftest import Run
 from framefeed.cli import build_parser
 
-COMMANDS = ("index", "info", "frames", "verify", "demo", "doctor", "readers", "bench")
+COMMANDS = ("index", "pack", "info", "frames", "verify", "demo", "doctor", "readers", "bench")
 HEAVY = ("torch", "av", "pyarrow", "numpy")
 
 _PROBE = """
@@ -59,6 +59,11 @@ def test_help_names_every_command() -> None:
         (("index", "x.mp4", "-o", "c.arrow", "--on-error", "ignore"), "report"),
         (("index", "x.mp4", "-o", "c.arrow", "--workers", "0"), "1, 2, 3"),
         (("index", "x.mp4", "-o", "c.arrow", "--workers", "many"), "1, 2, 3"),
+        (("pack",), "CATALOG and OUT are needed, or --verify OUT"),
+        (("pack", "c.arrow"), "CATALOG and OUT are needed, or --verify OUT"),
+        (("pack", "c.arrow", "out", "--verify", "out"), "either CATALOG and OUT or --verify OUT"),
+        (("pack", "c.arrow", "out", "--shard-size", "some"), "4GiB"),
+        (("pack", "c.arrow", "out", "--on-error", "report"), "skip"),
         (("info",), "FILE"),
         (("frames", "x.mp4"), "--at --range --time"),
         (("frames", "x.mp4", "--at", "1,two"), "0,17,-1"),

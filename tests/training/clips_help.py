@@ -293,7 +293,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if thread.is_alive():
         raise TimeoutError(f"not done within {seconds} s")
     if failed:
-        raise failed[0]
+        raise failed.pop()  # nobody but the caller keeps it, and what its traceback leads to
     return done[0]
 
 

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -28,8 +29,25 @@ from typing import Any, cast
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler, WeightedRandomSampler
 
-from framefeed import ProcessDesc, StateError, VideoDataset, VideoLoader, samples
+from framefeed import (
+    MultiCameraDataset,
+    PacketDataset,
+    PacketDecoder,
+    ProcessDesc,
+    StateError,
+    VideoClipSampler,
+    VideoDataset,
+    VideoLoader,
+    samples,
+)
+from framefeed.data.frame_dataset import FrameDataset
+from framefeed.data.videos import OpenVideo
+from framefeed.data.work import Taken
+from framefeed.data.workshop import CpuWorkshop
+from framefeed.decode.default import cpu_engine
 from framefeed.source.packets import ByteRanges
+
+from .workers_help import Dying
 
 ORDERS = ("sequential", "shuffle", "chunked:4", "buffered:16")
 SAMPLERS = (
@@ -181,7 +199,7 @@ def flat(batches: Iterable[Iterable[str]]) -> list[str]:
     return list(itertools.chain.from_iterable(batches))
 
 
-def truth(dataset: VideoDataset, epoch: int = 0, numbers: Iterable[int] | None = None) -> list[str]:
+def truth(dataset: FrameDataset, epoch: int = 0, numbers: Iterable[int] | None = None) -> list[str]:
     """What each sample has to be, by plain indexing."""
     dataset.set_epoch(epoch)
     chosen = list(range(len(dataset)) if numbers is None else numbers)
@@ -607,3 +625,119 @@ def loader_in_forked_child(paths: list[str]) -> None:
         return
     code = _wait_or_kill(pid, 10.0)
     emit({"code": code, "first": first, "second": epoch_rows(loader)})
+
+
+# --- what other processes do: packets -------------------------------------------------------------------------------
+
+
+def _packet_loader(
+    decoder: PacketDecoder, dataset: FrameDataset, batches: Any, packets: PacketDataset | None = None, **options: Any
+) -> DataLoader[Any]:
+    packets = PacketDataset(dataset) if packets is None else packets
+    requests: Any = decoder.requests(dataset, batches)
+    return DataLoader(packets, batch_sampler=requests, collate_fn=packets.collate, **options)
+
+
+def _few_batches(dataset: FrameDataset) -> list[list[int]]:
+    return [list(range(low, min(low + 4, len(dataset)))) for low in range(0, len(dataset), 4)]
+
+
+def rank_packets(
+    store: str, rank: int, world: int, index: str, kind: Any, state: dict[str, Any] | None, stop: int | None
+) -> None:
+    """An epoch by way of packets, with workers: its batches, by what is painted, and the state where it stops."""
+    _join(store, rank, world)
+    dataset = MultiCameraDataset(index, cameras=["front", "rear"], processing={"plain": ProcessDesc(type="byte")})
+    sampler = VideoClipSampler(dataset, 2, frame_read_type=kind, seed=3)
+    assert (sampler.rank, sampler.world) == (rank, world)
+    sampler.set_epoch(1)
+    if state is not None:
+        sampler.load_state_dict(state)
+    decoder = PacketDecoder(dataset)
+    found: list[list[int]] = []
+    length = len(sampler)
+    for batch in decoder(_packet_loader(decoder, dataset, sampler, num_workers=2, multiprocessing_context="fork")):
+        pictures = batch["plain"].flatten(0, 2).permute(0, 2, 3, 1).numpy()
+        found.append([samples.read_number(picture) for picture in pictures])
+        if len(found) == stop:
+            break
+    torch.distributed.destroy_process_group()
+    emit({"batches": found, "length": length, "state": sampler.state_dict(len(found))})
+
+
+def decode_group(path: str) -> None:
+    """Decodes a group that was pickled elsewhere: the numbers that its frames show."""
+    group = pickle.loads(Path(path).read_bytes())
+    found: dict[int, int] = {}
+
+    def sink(row: int, picture: Any) -> None:
+        found[row] = samples.read_number(picture.to_ndarray(format="rgb24"))
+
+    cpu_engine().decode(group.index, group.source(), range(len(group.frames)), sink, num_threads=1)
+    emit([found[row] for row in sorted(found)])
+
+
+def packets_with_few_open_files(paths: list[str], limit: int) -> None:
+    """Packets of more batches are kept than files may be open."""
+    import resource
+
+    dataset = make_dataset(paths)
+    decoder = PacketDecoder(dataset)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + limit, limit * 100))
+    batches = [[number] for number in range(len(dataset))]
+    loader = _packet_loader(decoder, dataset, batches, num_workers=1, multiprocessing_context="fork")
+    emit(flat(rows(batch) for batch in decoder(loader)))
+
+
+def packets_slowly(paths: list[str], repeats: int) -> None:
+    """Decodes for so long that it can be interrupted meanwhile; each picture takes a while."""
+    original = CpuWorkshop.take
+
+    def take_slowly(self: CpuWorkshop, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+        time.sleep(0.05)
+        original(self, video, pictures)
+
+    CpuWorkshop.take = take_slowly  # type: ignore[method-assign]
+    dataset = make_dataset(paths * repeats)
+    decoder = PacketDecoder(dataset, num_threads=2)
+    HELD.append(decoder(_packet_loader(decoder, dataset, _few_batches(dataset), num_workers=1)))
+    for _ in HELD[0]:
+        emit("batch")
+
+
+def exit_with_packets(paths: list[str], repeats: int) -> None:
+    """Ends while batches are being decoded."""
+    dataset = make_dataset(paths * repeats)
+    decoder = PacketDecoder(dataset, num_threads=3)
+    HELD.append(decoder(_packet_loader(decoder, dataset, _few_batches(dataset))))
+    emit(rows(next(HELD[0])))
+
+
+def packets_after_fork(paths: list[str]) -> None:
+    """A decoder that was used before the fork, and is used on both sides after it."""
+    dataset = make_dataset(paths)
+    decoder = PacketDecoder(dataset)
+    held = decoder(_packet_loader(decoder, dataset, _few_batches(dataset)))
+    first = rows(next(held))
+    pid = os.fork()
+    found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, _few_batches(dataset)))))
+    if not pid:
+        emit(found)
+        return
+    emit({"code": _wait_or_kill(pid, 10.0), "rest": first + flat(epoch_rows(held)), "rows": found})
+
+
+def packets_with_killed_worker(paths: list[str], sample: int) -> None:
+    """A worker is killed in mid-epoch; then an epoch without that, with the same decoder; then the error goes on."""
+    dataset = make_dataset(paths)
+    batches = _few_batches(dataset)
+    decoder = PacketDecoder(dataset)
+    packets = Dying(dataset, sample)
+    loader = _packet_loader(decoder, dataset, batches, packets, num_workers=2, multiprocessing_context="fork")
+    try:
+        for batch in decoder(loader):
+            emit(rows(batch))
+    except RuntimeError:
+        found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, batches))))
+        emit({"rows": found, "held": decoder._store.held_bytes})
+        raise

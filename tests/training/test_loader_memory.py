@@ -92,7 +92,8 @@ def test_several_bases_of_a_frame_count_together(clip_folder: Path) -> None:
         loader = VideoLoader(dataset, 4, shuffle=True, memory_budget=(count + 1) * each - 1, num_threads=1)
         assert within(30, lambda loader=loader: len(list(loader))) == 17  # type: ignore[misc]
         peak = settled_stats(loader).memory_peak
-        assert peak % each == 0 and min(count, 1) * each <= peak <= count * each
+        # A single one may go straight into its batch each time.
+        assert peak % each == 0 and (count > 1) * each <= peak <= count * each
 
 
 def test_amounts() -> None:

@@ -21,7 +21,7 @@ from framefeed.bench.clips import BITS, STRIP_ROWS
 from framefeed.bench.training_clips import numbered_painter
 from framefeed.samples import write_clip
 
-__all__ = ["SETS", "TINY_SETS", "ClipSet", "expected_numbers", "read_numbers", "write_sets"]
+__all__ = ["SETS", "TINY_SETS", "ClipSet", "expected_numbers", "read_numbers", "write_file", "write_sets"]
 
 UNCLEAR = -1  # what a strip without a clear number reads as
 CONTRAST = 80  # a bit and its opposite are at least this far apart
@@ -107,11 +107,11 @@ def write_sets(
     done(sum(clips.files for clips in sets) - len(jobs))
     if workers == 1 or not jobs:
         for job in jobs:
-            _write_file(*job)
+            write_file(*job)
             done(1)
         return paths
     with ProcessPoolExecutor(min(workers, len(jobs)), multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(_write_file, *job) for job in jobs]):
+        for future in as_completed([pool.submit(write_file, *job) for job in jobs]):
             future.result()
             done(1)
     return paths
@@ -121,7 +121,8 @@ def _effort(clips: ClipSet) -> int:
     return clips.frames * clips.width * clips.height * (3 if clips.codec == "hevc" else 1)
 
 
-def _write_file(clips: ClipSet, path: Path, file: int) -> None:
+def write_file(clips: ClipSet, path: Path, file: int) -> None:
+    """Writes a file of a set; its number is painted into its frames."""
     groups = f"keyint={clips.gop}:min-keyint={clips.gop}:scenecut=0:bframes={clips.b_frames}:open-gop=0"
     if clips.codec == "hevc":
         options = {"preset": "ultrafast", "x265-params": groups}

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["gpu_numbers", "numbers", "put_numbers", "training_numbers"]
+from framefeed.bench.suite.compare import ratio_of
 
-NUMBERS, TRAINING, GPU = "numbers", "training numbers", "gpu numbers"
+__all__ = ["gpu_numbers", "numbers", "put_numbers", "readers_numbers", "training_numbers"]
+
+NUMBERS, TRAINING, GPU, READERS = "numbers", "training numbers", "gpu numbers", "readers numbers"
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -46,6 +48,14 @@ _GPU_ROWS = (
     ("singles", "framefeed, 16 threads", "**single random frames, 16 threads**"),
     ("singles", "framefeed, 32 threads", "**the same, 32 threads**"),
 )
+
+_CASE_TITLES = {
+    "random": "32 random frames",
+    "single": "single random frames",
+    "in-order": "in order, 32 at a time",
+    "clips": "16 frames from a random place",
+    "every": "every 25th frame",
+}
 
 _FAMILIES = ("framefeed", "TorchCodec", "decord2", "OpenCV")
 
@@ -128,6 +138,53 @@ def gpu_numbers(document: dict[str, Any]) -> str:
     return "\n".join(head + lines)
 
 
+def readers_numbers(document: dict[str, Any]) -> str:
+    """The numbers of ``framefeed bench`` as Markdown: for each case the geometric mean over the videos."""
+    machine, versions, config = document["machine"], document["versions"], document["configuration"]
+    readers = config["readers"]
+    names = [f"{name} {versions[name]}" if name in versions else name for name in readers]
+    lines = [
+        f"{machine['cpus_used']} cores of an {machine['cpu']}, {len(document['videos'])} clips of "
+        f"{document['videos'][0]['width']}x{document['videos'][0]['height']} (H.264, HEVC, VP9; groups of 12 to 250), "
+        f"geometric means of medians. {', '.join(names)}.",
+        "",
+        f"| frames/s | {' | '.join(readers)} | vs fastest | wrong frames |",
+        f"|---|{'---|' * len(readers)}---|---|",
+    ]
+    for case in config["cases"]:
+        rows = [row for row in document["results"] if row["case"] == case]
+        right = {name: [row["median"] for row in rows if row["reader"] == name and _is_right(row)] for name in readers}
+        videos = len({row["video"] for row in rows})
+        cells = [_mean(right[name], videos) for name in readers]
+        ahead = statistics.geometric_mean(
+            [
+                ratio_of(row, max((other for other in rows if _rivals(row, other)), key=lambda other: other["median"]))
+                for row in rows
+                if row["reader"] == "framefeed"
+            ]
+        )
+        bad = sorted({row["reader"] for row in rows if row["wrong"]})
+        wrong = ", ".join(f"{name} {sum(row['wrong'] for row in rows if row['reader'] == name)}" for name in bad)
+        lines.append(f"| {_CASE_TITLES.get(case, case)} | {' | '.join(cells)} | **{ahead:.2f}x** | {wrong or 'none'} |")
+    return "\n".join(lines)
+
+
+def _is_right(row: dict[str, Any]) -> bool:
+    return not row["wrong"] and not row["error"] and row.get("median") is not None
+
+
+def _rivals(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    return other["reader"] != row["reader"] and other["video"] == row["video"] and _is_right(other)
+
+
+def _mean(rates: list[float], expected: int) -> str:
+    """The mean, with a mark where it is not of all videos."""
+    if not rates:
+        return "-"
+    mean = statistics.geometric_mean(rates)
+    return (f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f}") + ("*" if len(rates) < expected else "")
+
+
 def _gpu_cell(row: dict[str, Any]) -> str:
     if "median" in row and not row["wrong"]:
         return f"{row['median']:,.0f}"
@@ -161,6 +218,8 @@ def section(results: Path) -> tuple[str, str]:
     document = json.loads(results.read_text())
     if "bench.gpu" in document["command"]:
         text, mark, made_by = gpu_numbers(document), GPU, "make bench-gpu"
+    elif document["command"].startswith("framefeed bench"):
+        text, mark, made_by = readers_numbers(document), READERS, document["command"]
     elif "bench.training" in document["command"]:
         text, mark, made_by = training_numbers(document), TRAINING, "python -m framefeed.bench.training"
     else:

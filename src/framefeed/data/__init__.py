@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from framefeed.data.cameras import MultiCameraDataset
+from framefeed.data.clip_sampler import VideoClipSampler
 from framefeed.data.dataset import VideoDataset, VideoSize, video_size_from_file
 from framefeed.data.loader import SkippedSample, VideoLoader, parse_bytes
 from framefeed.data.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
+from framefeed.data.packet_decoder import PacketDecoder, PacketStats
+from framefeed.data.packets import PacketBatch, PacketDataset, PacketGroup
 from framefeed.data.stats import LoaderStats
 
 __all__ = [
@@ -12,10 +16,17 @@ __all__ = [
     "Chunked",
     "Layout",
     "LoaderStats",
+    "MultiCameraDataset",
     "Order",
+    "PacketBatch",
+    "PacketDataset",
+    "PacketDecoder",
+    "PacketGroup",
+    "PacketStats",
     "Sequential",
     "Shuffle",
     "SkippedSample",
+    "VideoClipSampler",
     "VideoDataset",
     "VideoLoader",
     "VideoSize",

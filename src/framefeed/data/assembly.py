@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from framefeed.data.randomness import uniforms
 from framefeed.data.videos import Bases, OpenVideo, Videos
 from framefeed.errors import FrameSizeError
-from framefeed.process.desc import BoundDesc, Changes, Draw
+from framefeed.process.desc import BoundDesc, Changes, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from framefeed.data.sequences import Sequences
-
 __all__ = [
+    "MASK",
+    "MISSING",
+    "Arrangement",
     "Assembly",
     "Place",
     "SampleRef",
+    "SampleShape",
     "Samples",
     "empty_bases",
     "locate_samples",
     "shape_conflict",
+    "with_cameras",
     "write_bases",
 ]
 
 Place = tuple[int, int]
-"""A row of the batch, and which frame of its sequence."""
+"""A row of the batch, and which slot of its sample."""
+
+MISSING = -1
+"""Stands for the file and the frame of a slot that stays empty."""
+
+MASK = "mask"
+"""The name under which a batch says which cameras are there."""
+
+
+class SampleShape(NamedTuple):
+    """What samples consist of: a slot for each frame of each camera, all frames of the first camera first.
+
+    Attributes:
+        length: Frames of a sequence.
+        cameras: Sequences that are shown side by side.
+    """
+
+    length: int
+    cameras: int = 1
+
+    def places(self, desc: ProcessDesc) -> list[int]:
+        """For each slot its place in the output, -1 for those that are left out."""
+        places = desc.places(self.length)
+        step = desc.num_frames(self.length)
+        return [int(place) + camera * step if place >= 0 else -1 for camera in range(self.cameras) for place in places]
+
+    def num_frames(self, desc: ProcessDesc) -> int:
+        """Number of frames in the output."""
+        return self.cameras * desc.num_frames(self.length)
+
+    def shown(self, descs: Iterable[ProcessDesc]) -> list[int]:
+        """Slots that any description shows."""
+        places: NDArray[np.int64] = np.max([self.places(desc) for desc in descs], axis=0)
+        found: list[int] = np.flatnonzero(places >= 0).tolist()
+        return found
+
+    def mask(self, frames: NDArray[np.int64], shown: Sequence[int]) -> NDArray[np.bool_]:
+        """For samples whose slots have these frames, which cameras are there with all frames that are shown."""
+        there: NDArray[np.bool_] = (frames[:, shown] != MISSING).reshape(len(frames), self.cameras, -1).all(2)
+        return there
 
 
 class SampleRef(NamedTuple):
@@ -40,13 +82,13 @@ class SampleRef(NamedTuple):
 
     Attributes:
         number: Its number in the dataset.
-        file: The number of its file.
-        frames: The numbers of its frames.
+        files: For each slot, the number of its file.
+        frames: For each slot, the number of its frame.
         draw: Its random numbers.
     """
 
     number: int
-    file: int
+    files: list[int]
     frames: list[int]
     draw: Draw
 
@@ -59,24 +101,24 @@ class Samples(Sequence[SampleRef]):
 
     Args:
         numbers: Their numbers in the dataset.
-        files: The numbers of their files.
-        frames: The numbers of their frames, a row for each.
+        files: The numbers of their files, a row for each sample and a column for each slot.
+        frames: The numbers of their frames.
         draws: Their random numbers, a row for each; None where there is no use for any.
     """
 
-    __slots__ = ("_draws", "_frames", "_numbers", "files")
+    __slots__ = ("draws", "files", "frames", "numbers")
 
     def __init__(
         self,
         numbers: NDArray[np.int64],
-        files: list[int],
+        files: NDArray[np.int64],
         frames: NDArray[np.int64],
         draws: NDArray[np.float64] | None,
     ) -> None:
-        self._numbers = numbers
+        self.numbers = numbers
         self.files = files
-        self._frames = frames
-        self._draws = draws
+        self.frames = frames
+        self.draws = draws
 
     def __len__(self) -> int:
         return len(self.files)
@@ -88,29 +130,33 @@ class Samples(Sequence[SampleRef]):
     def __getitem__(self, row: int | slice) -> SampleRef | Samples:
         if isinstance(row, slice):
             return self.pick(range(*row.indices(len(self))))
-        return SampleRef(int(self._numbers[row]), self.files[row], self._frames[row].tolist(), self.draw(row))
+        files, frames = self.files[row].tolist(), self.frames[row].tolist()
+        return SampleRef(int(self.numbers[row]), files, frames, self.draw(row))
 
     def pick(self, rows: Sequence[int]) -> Samples:
         """Some of them."""
         chosen = np.asarray(rows, np.int64)
-        draws = None if self._draws is None else self._draws[chosen]
-        return Samples(self._numbers[chosen], [self.files[row] for row in rows], self._frames[chosen], draws)
+        draws = None if self.draws is None else self.draws[chosen]
+        return Samples(self.numbers[chosen], self.files[chosen], self.frames[chosen], draws)
 
     def draw(self, row: int) -> Draw:
         """The random numbers of one."""
-        return _NOT_DRAWN if self._draws is None else Draw(*self._draws[row].tolist())
-
-    def frames(self, shown: Sequence[int]) -> list[list[int]]:
-        """The numbers of those of their frames, for each."""
-        rows: list[list[int]] = self._frames[:, shown].tolist()
-        return rows
+        return _NOT_DRAWN if self.draws is None else Draw(*self.draws[row].tolist())
 
 
-def locate_samples(sequences: Sequences, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool) -> Samples:
+class Arrangement(Protocol):
+    """Which frames of which files each sample is made of."""
+
+    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The files and the frames that samples are made of, a row for each sample."""
+
+
+def locate_samples(
+    arrangement: Arrangement, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
+) -> Samples:
     """Finds the frames and draws the random numbers of samples, where they are needed."""
-    files, firsts = sequences.locate(samples)
     drawn = np.stack([uniforms(seed, epoch, samples, which) for which in range(3)], 1) if draws else None
-    return Samples(samples, files.tolist(), sequences.frames(files, firsts), drawn)
+    return Samples(samples, *arrangement.slots(samples), drawn)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -130,30 +176,34 @@ class Assembly:
     Args:
         videos: The dataset's files.
         samples: What to assemble.
-        length: Frames of a sequence.
+        shape: What each of them consists of.
         stacked: Whether the samples become one batch and so need equal shapes.
 
     Attributes:
         rows: For each sample its tensors by name, in their final layout.
         batch: All samples' tensors by name where they are stacked.
-        places: By name, where each frame of a sequence goes in the output; -1 where it is left out.
+        places: By name, where each slot goes in the output; -1 where it is left out.
         targets: By file and frame, where the frame goes. Frames that no description shows are left out.
     """
 
-    def __init__(self, videos: Videos, samples: Samples, length: int, *, stacked: bool) -> None:
+    def __init__(self, videos: Videos, samples: Samples, shape: SampleShape, *, stacked: bool) -> None:
         self.samples = samples
-        known = {file: videos[file] for file in set(samples.files)}
-        self._videos = [known[file] for file in samples.files]
-        self.places = {
-            name: bound.desc.places(length).tolist()
-            for name, bound in (self._videos[0].bound.items() if samples else ())
-        }
+        self._shape = shape
+        files = samples.files.ravel().tolist()
+        self._known = {file: videos[file] for file in dict.fromkeys(files) if file != MISSING}
+        self._files = files
+        first = next(iter(self._known.values()), None)
+        self.places = {name: shape.places(bound.desc) for name, bound in (first.bound.items() if first else ())}
         self.batch: dict[str, Tensor] = {}
-        self.rows: list[dict[str, Tensor]] = self._stacked(length) if stacked else self._separate(length)
+        self.rows: list[dict[str, Tensor]] = self._stacked() if stacked else self._separate()
         self.targets: dict[tuple[int, int], tuple[Place, ...]] = {}
-        shown = [k for k in range(length) if any(places[k] >= 0 for places in self.places.values())]
-        for row, (file, frames) in enumerate(zip(samples.files, samples.frames(shown), strict=True)):
-            for k, frame in zip(shown, frames, strict=True):
+        slots = [k for k in range(samples.files.shape[1]) if any(places[k] >= 0 for places in self.places.values())]
+        rows = zip(samples.files[:, slots].tolist(), samples.frames[:, slots].tolist(), strict=True)
+        for row, (row_files, frames) in enumerate(rows):
+            for k, file, frame in zip(slots, row_files, frames, strict=True):
+                if frame == MISSING:
+                    self._clear(row, k)
+                    continue
                 before = self.targets.get((file, frame))
                 place = _only(row, k)
                 self.targets[file, frame] = place if before is None else before + place
@@ -162,7 +212,7 @@ class Assembly:
         """Writes a decoded frame to its places."""
         for row, k in places:
             draw = self.samples.draw(row)
-            for name, bound in self._videos[row].bound.items():
+            for name, bound in self.video(row, k).bound.items():
                 place = self.places[name][k]
                 if place >= 0:
                     _finisher(bound).finish(bases[bound.base], self.rows[row][name], place, draw)
@@ -170,39 +220,60 @@ class Assembly:
     def changes(self, row: int) -> dict[str, Changes]:
         """By name, what was done to a sample."""
         draw = self.samples.draw(row)
-        return {name: bound.changes(draw) for name, bound in self._videos[row].bound.items()}
+        return {name: bound.changes(draw) for name, bound in self._any_video(row).bound.items()}
 
     @property
     def num_bytes(self) -> int:
         """Size of the batch."""
         return sum(tensor.nbytes for tensor in self.batch.values())
 
-    def video(self, row: int) -> OpenVideo:
-        """The video of a sample."""
-        return self._videos[row]
+    def video(self, row: int, k: int) -> OpenVideo:
+        """The video of a slot of a sample."""
+        return self._known[self._files[row * self.samples.files.shape[1] + k]]
 
-    def _empty(self, bound: BoundDesc, count: int, length: int) -> Tensor:
-        return _finisher(bound).empty(count, bound.desc.num_frames(length))
+    def _any_video(self, row: int) -> OpenVideo:
+        width = self.samples.files.shape[1]
+        return next(self._known[file] for file in self._files[row * width : (row + 1) * width] if file != MISSING)
 
-    def _separate(self, length: int) -> list[dict[str, Tensor]]:
+    def _empty(self, bound: BoundDesc, count: int) -> Tensor:
+        return _finisher(bound).empty(count, self._shape.num_frames(bound.desc))
+
+    def _clear(self, row: int, k: int) -> None:
+        """Makes an empty slot black."""
+        for name, tensor in self.rows[row].items():
+            if self.places[name][k] >= 0:
+                order = self._any_video(row).bound[name].desc.dimension_order
+                tensor.select(order.index("f"), self.places[name][k]).zero_()
+
+    def _separate(self) -> list[dict[str, Tensor]]:
         return [
-            {name: _finisher(bound).empty(1, bound.desc.num_frames(length))[0] for name, bound in video.bound.items()}
-            for video in self._videos
+            {name: self._empty(bound, 1)[0] for name, bound in self._any_video(row).bound.items()}
+            for row in range(len(self.samples))
         ]
 
-    def _stacked(self, length: int) -> list[dict[str, Tensor]]:
-        first = self._videos[0]
-        for video in self._videos:
+    def _stacked(self) -> list[dict[str, Tensor]]:
+        first = next(iter(self._known.values()))
+        for video in self._known.values():
             conflict = shape_conflict(first, video)
             if conflict is not None:
                 raise conflict
         for name, bound in first.bound.items():
-            self.batch[name] = self._empty(bound, len(self.samples), length)
+            self.batch[name] = self._empty(bound, len(self.samples))
         return self._split(len(self.samples))
 
     def _split(self, count: int) -> list[dict[str, Tensor]]:
         """The parts of the batch that belong to each sample."""
         return [{name: tensor[row] for name, tensor in self.batch.items()} for row in range(count)]
+
+
+def with_cameras(batch: Mapping[str, Tensor], processing: Mapping[str, ProcessDesc], cameras: int) -> dict[str, Tensor]:
+    """A batch whose tensors have a dimension for cameras behind that for samples, instead of all frames in one."""
+    found = {}
+    for name, tensor in batch.items():
+        place = 1 + processing[name].dimension_order.index("f")
+        parts: Tensor = tensor.unflatten(place, (cameras, -1))  # type: ignore[no-untyped-call]
+        found[name] = parts.movedim(place, 1)
+    return found
 
 
 def shape_conflict(first: OpenVideo, video: OpenVideo) -> FrameSizeError | None:

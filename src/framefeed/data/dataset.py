@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, get_worker_info
 
-from framefeed.data.assembly import Assembly, SampleRef, Samples, empty_bases, locate_samples, write_bases
+from framefeed.data.assembly import Arrangement, SampleRef, SampleShape
+from framefeed.data.frame_dataset import FrameDataset
+from framefeed.data.orders import Layout
 from framefeed.data.sequences import Sequences
 from framefeed.data.videos import Videos
-from framefeed.decode.default import cpu_engine
-from framefeed.decode.engine import available_cpus
-from framefeed.devices import Fallback, resolve_device
+from framefeed.devices import Fallback
 from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
@@ -33,8 +31,6 @@ __all__ = ["GetLabel", "VideoDataset", "VideoSize", "video_size_from_file"]
 
 GetLabel = Callable[[str, int, Mapping[str, Changes]], Any]
 """``get_label(filename, frame_index, changes)``: the label of the sample that begins with that frame."""
-
-LABELS = "labels"
 
 
 class VideoSize(NamedTuple):
@@ -77,7 +73,7 @@ class _Files:
         )
 
 
-class VideoDataset(Dataset[dict[str, Any]]):
+class VideoDataset(FrameDataset):
     """Sequences of frames of many video files.
 
     Every frame that a whole sequence can begin with is a sample. Of two files of 100 frames and sequences of 5, samples
@@ -135,14 +131,9 @@ class VideoDataset(Dataset[dict[str, Any]]):
             raise ValueError("give either frame_stride or fps")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
-        self.device = resolve_device(device)
-        self._fallback: Fallback = "cpu" if device == "auto" else fallback
-        self.processing = _checked_processing(processing, length)
+        super().__init__(SampleShape(length), processing, seed, device, fallback)
         self.sequence_length = length
         self.get_label = get_label
-        self.seed = operator.index(seed)
-        if not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"seed is in 0..2**64-1, got {seed}")
         self.report: list[BadFile] = []
         files = self._collect(filenames, catalog, on_error)
         sequences = Sequences(files.num_frames, length, stride, rate, files.find)
@@ -155,11 +146,21 @@ class VideoDataset(Dataset[dict[str, Any]]):
         self.sequences = sequences
         self.filenames = files.names
         self.videos = self._open_videos()
-        places = [desc.places(length) for desc in self.processing.values()]
-        self.shown = np.flatnonzero(np.max(places, axis=0) >= 0).tolist()
-        self.draws = any(desc.random_crop or desc.random_flip for desc in self.processing.values())
-        # In shared memory, so that worker processes that live on are told of a new epoch too.
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Which frames of which files samples are made of."""
+        return self.sequences
+
+    @property
+    def layout(self) -> Layout:
+        """Where samples lie, for orders."""
+        return self.sequences.layout
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Samples of each file."""
+        return self.sequences.counts
 
     def _collect(
         self,
@@ -193,106 +194,24 @@ class VideoDataset(Dataset[dict[str, Any]]):
         return _Files(tuple(kept), catalog.num_frames[found], (), catalog, tuple(found))
 
     def _open_videos(self) -> Videos:
-        return Videos(self._files.names, self._files.find, self.processing, self.device, self._fallback)
-
-    def __len__(self) -> int:
-        return len(self.sequences)
+        return Videos(self._files.names, self._files.find, self.processing, self.device, self.fallback)
 
     def __repr__(self) -> str:
         return f"VideoDataset({len(self.filenames)} files, {len(self)} samples of {self.sequence_length} frames)"
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that random crops and flips belong to."""
-        return int(self._epoch[0])
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: random crops and flips are drawn anew."""
-        if epoch < 0:
-            raise ValueError(f"epochs are counted from 0, got {epoch}")
-        self._epoch[0] = epoch
-
-    def locate(self, sample: int) -> tuple[str, int]:
-        """The file of a sample and the number of its first frame."""
-        files, firsts = self.sequences.locate([self._number(sample)])
-        return self.filenames[int(files[0])], int(firsts[0])
-
-    def __getitem__(self, sample: int) -> dict[str, Any]:
-        """A sample; negative numbers count from the end."""
-        return self.__getitems__([sample])[0]
-
-    def __getitems__(self, samples: Sequence[int]) -> list[dict[str, Any]]:
-        """Several samples; each frame that they need is decoded once."""
-        numbers = np.array([self._number(sample) for sample in samples], np.int64)
-        refs = locate_samples(self.sequences, numbers, self.seed, self.epoch, draws=self.draws)
-        if self.device.type == "cuda":
-            return self._read_on_gpu(refs)
-        assembly = Assembly(self.videos, refs, self.sequence_length, stacked=False)
-        wanted: dict[int, list[int]] = {}
-        for file, frame in assembly.targets:
-            wanted.setdefault(file, []).append(frame)
-        for file, frames in wanted.items():
-            self._decode(file, frames, assembly)
-        return [self._sample(assembly, row, ref) for row, ref in enumerate(refs)]
+    def index_of(self, file: int) -> VideoIndex:
+        """The index of a file, by its number."""
+        return self._files.find(file)
 
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
         """What ``get_label`` says of a sample."""
         assert self.get_label is not None
-        return self.get_label(self.filenames[sample.file], sample.frames[0], changes)
+        return self.get_label(self.filenames[sample.files[0]], sample.frames[0], changes)
 
-    # --- how ------------------------------------------------------------------------------------------------------
-
-    def _number(self, sample: int) -> int:
-        number = operator.index(sample)
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"no sample {number}; samples are 0..{len(self) - 1}")
-        return number % len(self)
-
-    def _decode(self, file: int, frames: list[int], assembly: Assembly) -> None:
-        video = self.videos[file]
-        local = threading.local()
-
-        def sink(row: int, picture: Any) -> None:
-            bases = getattr(local, "bases", None)
-            if bases is None:
-                bases = local.bases = empty_bases(video.base_shapes)
-            write_bases(video, picture, bases, frames[row])
-            assembly.put(bases, assembly.targets[file, frames[row]])
-
-        cpu_engine().decode(video.index, video.source, frames, sink, num_threads=_num_threads())
-
-    def _read_on_gpu(self, refs: Samples) -> list[dict[str, Any]]:
-        from framefeed.data.workshop_cuda import CudaWorkshop
-
-        resolve_device(self.device)  # in a forked process it cannot be used any more
-        workshop = CudaWorkshop(self.device, 0)
-        samples = []
-        for row, ref in enumerate(refs):
-            assembly = workshop.assemble(self.videos, refs.pick([row]), self.sequence_length)
-            workshop.read(assembly)
-            workshop.hand_out(assembly)
-            sample: dict[str, Any] = {name: tensor[0] for name, tensor in assembly.batch.items()}
-            if self.get_label is not None:
-                sample[LABELS] = self.label(ref, assembly.changes(0))
-            samples.append(sample)
-        return samples
-
-    def _sample(self, assembly: Assembly, row: int, ref: SampleRef) -> dict[str, Any]:
-        sample: dict[str, Any] = dict(assembly.rows[row])
-        if self.get_label is not None:
-            sample[LABELS] = self.label(ref, assembly.changes(row))
-        return sample
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "videos"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.videos = self._open_videos()
-
-
-def _num_threads() -> int:
-    return 1 if get_worker_info() is not None else available_cpus()
+    def locate(self, sample: int) -> tuple[str, int]:
+        """The file of a sample and the number of its first frame."""
+        files, firsts = self.sequences.locate([self.checked_number(sample)])
+        return self.filenames[int(files[0])], int(firsts[0])
 
 
 def _whole(name: str, value: int) -> int:
@@ -323,22 +242,6 @@ def _names(filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
             raise InvalidFile(name, "leads to no video file")
         names += files
     return names
-
-
-def _checked_processing(processing: Mapping[str, ProcessDesc] | None, length: int) -> dict[str, ProcessDesc]:
-    if processing is None:
-        return {"default": ProcessDesc()}
-    if isinstance(processing, ProcessDesc):
-        return {"default": processing}
-    if not processing:
-        raise ValueError("processing is empty: give at least one description")
-    for name, desc in processing.items():
-        if not isinstance(desc, ProcessDesc):
-            raise TypeError(f"processing[{name!r}] is a {type(desc).__name__}, not a ProcessDesc")
-        if name == LABELS:
-            raise ValueError(f"{LABELS!r} is where labels go; choose another name")
-        desc.places(length)
-    return dict(processing)
 
 
 def _warn_short(names: Sequence[str], length: int, stride: int) -> None:

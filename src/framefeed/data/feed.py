@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import Assembly, Place, shape_conflict
-from framefeed.data.dataset import VideoDataset
+from framefeed.data.assembly import MISSING, Assembly, Place, shape_conflict
+from framefeed.data.counting import CountedSource
+from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo
@@ -31,7 +32,6 @@ from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
 from framefeed.marks import ASSEMBLE, PLAN, PROCESS
 from framefeed.plan.lookahead import Budget, Group, GroupJob, Key, LookAhead
-from framefeed.source import PacketSource
 
 __all__ = ["Feed"]
 
@@ -41,27 +41,6 @@ MAX_EXIT_SECONDS = 1.0
 
 class _Stopped(Exception):
     """Ends a decoding job that nobody waits for."""
-
-
-class _Counted:
-    """A source that counts what is taken from it."""
-
-    def __init__(self, source: PacketSource) -> None:
-        self._source = source
-        self._packets = 0
-        self._num_bytes = 0
-
-    def take_counts(self) -> tuple[int, int]:
-        """Packets and bytes since this was last asked."""
-        counts = self._packets, self._num_bytes
-        self._packets = self._num_bytes = 0
-        return counts
-
-    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        for number, data in self._source.read(numbers):
-            self._packets += 1
-            self._num_bytes += len(data)
-            yield number, data
 
 
 class _Taker:
@@ -76,7 +55,7 @@ class _Taker:
     """
 
     def __init__(
-        self, feed: Feed, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], source: _Counted
+        self, feed: Feed, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], source: CountedSource
     ) -> None:
         self._feed = feed
         self._video = video
@@ -108,11 +87,14 @@ class Feed:
         buffer_length: How many batches are prepared ahead.
         timeout: Seconds that decoding for a sample may take; 0 for no limit.
         stats: What is counted into; several feeds may share it.
+
+    Attributes:
+        opened: Batches that have been begun.
     """
 
     def __init__(
         self,
-        dataset: VideoDataset,
+        dataset: FrameDataset,
         batches: Iterator[NDArray[np.int64]],
         *,
         seed: int,
@@ -140,6 +122,7 @@ class Feed:
         self._future = Future(dataset, batches, seed=seed, epoch=epoch, ahead=self._ahead, soon=buffer_length)
         self._open: deque[FinishedBatch] = deque()
         self._opening = False
+        self.opened = 0
         self._batch_bytes = 0  # of the last batch
         self._charge = 0  # what was taken of the budget for the batch that is being opened
         self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
@@ -293,6 +276,7 @@ class Feed:
                     return
                 self._nothing_to_prefetch = False
                 if planned is not None and batch is not None:
+                    self.opened += 1
                     batch.charge = self._charge
                     self._open_batch(planned, batch)
                 else:
@@ -317,22 +301,25 @@ class Feed:
         batch = FinishedBatch(samples)
         first: OpenVideo | None = None
         conflicts: dict[int, FramefeedError | None] = {}
-        for file in dict.fromkeys(samples.files):
+        files = samples.files.tolist()
+        for file in dict.fromkeys(samples.files.ravel().tolist()):
+            if file == MISSING:
+                continue
             try:
                 video = self._videos[file]
                 first = first or video
                 conflicts[file] = shape_conflict(first, video)
             except FramefeedError as error:
                 conflicts[file] = error
-        for place, file in enumerate(samples.files):
-            conflict = conflicts[file]
+        for place, of_sample in enumerate(files):
+            conflict = next(filter(None, map(conflicts.get, of_sample)), None)
             if conflict is not None:
                 batch.errors[place] = conflict
             else:
                 batch.rows.append(place)
         good = samples.pick(batch.rows) if batch.errors else samples
         if len(good):
-            batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.sequence_length)
+            batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.shape)
             self._batch_bytes = batch.assembly.num_bytes
             batch.remaining = len(batch.assembly.targets)
         return batch
@@ -484,7 +471,7 @@ class Feed:
                 frames += self._begin(job)
                 owners += [job] * (len(frames) - len(owners))
         video = self._videos[jobs[0].video]
-        source = _Counted(video.source)
+        source = CountedSource(video.source)
         taker = _Taker(self, video, owners, frames, source)
         error: Exception | None = None
         try:
@@ -496,7 +483,7 @@ class Feed:
             raise
         self._end_jobs(jobs, video, source, error)
 
-    def _end_jobs(self, jobs: Sequence[Job], video: OpenVideo, source: _Counted, error: Exception | None) -> None:
+    def _end_jobs(self, jobs: Sequence[Job], video: OpenVideo, source: CountedSource, error: Exception | None) -> None:
         self._reject(jobs)
         with self._changed:
             self._count(source)
@@ -511,7 +498,7 @@ class Feed:
                 if job.then is not None:
                     self._enqueue(job.then)
 
-    def _count(self, source: _Counted) -> None:
+    def _count(self, source: CountedSource) -> None:
         packets, num_bytes = source.take_counts()
         self._stats.frames_decoded += packets
         self._stats.bytes_read += num_bytes
@@ -589,7 +576,7 @@ class Feed:
                 job.taken.clear()
         self._give_back(taken)
 
-    def _confirm(self, jobs: Collection[Job], source: _Counted) -> None:
+    def _confirm(self, jobs: Collection[Job], source: CountedSource) -> None:
         """Tells everybody of the pictures that were taken."""
         while True:
             again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]] = {}

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import Samples, locate_samples
-from framefeed.data.dataset import VideoDataset
+from framefeed.data.assembly import MISSING, Samples, locate_samples
+from framefeed.data.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
 from framefeed.plan.lookahead import LookAhead, Use
 
@@ -80,7 +80,7 @@ class Future:
 
     def __init__(
         self,
-        dataset: VideoDataset,
+        dataset: FrameDataset,
         batches: Iterator[NDArray[np.int64]],
         *,
         seed: int,
@@ -160,19 +160,17 @@ class Future:
     def samples(self, planned: Planned) -> Samples:
         """The samples of a batch."""
         data = self._dataset
-        return locate_samples(data.sequences, planned.numbers, self._seed, self._epoch, draws=data.draws)
+        return locate_samples(data.arrangement, planned.numbers, self._seed, self._epoch, draws=data.draws)
 
     def _uses(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Videos, frames and packets that decoding starts from, of all frames of samples that are shown."""
         data = self._dataset
-        files, firsts = data.sequences.locate(numbers)
-        frames = data.sequences.frames(files, firsts)[:, data.shown]
+        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(numbers))
         starts = np.full_like(frames, _UNKNOWN)
-        for file in np.unique(files).tolist():
+        for file in np.unique(files[frames != MISSING]).tolist():
             # Where it cannot be opened, that is noticed again, and reported, when the batch is opened.
             with contextlib.suppress(FramefeedError):
-                of_file = files == file
+                of_file = (files == file) & (frames != MISSING)
                 starts[of_file] = data.videos[file].starts[frames[of_file]]
-        videos = np.broadcast_to(files[:, None], frames.shape)
-        uses: NDArray[np.int64] = np.stack([videos.ravel(), frames.ravel(), starts.ravel()])
+        uses: NDArray[np.int64] = np.stack([files.ravel(), frames.ravel(), starts.ravel()])
         return uses[:, uses[2] != _UNKNOWN]

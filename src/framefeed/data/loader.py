@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
-from framefeed.data.assembly import Assembly
-from framefeed.data.dataset import LABELS, VideoDataset
+from framefeed.data.assembly import MISSING, Assembly
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.data.feed import Feed
+from framefeed.data.frame_dataset import LABELS, FrameDataset
 from framefeed.data.orders import Order, resolve
 from framefeed.data.progress import ProgressLine
+from framefeed.data.separation import PacketWorkers, Separation
 from framefeed.data.state import VERSION, check_state, read_state, write_state
 from framefeed.data.stats import LoaderStats
 from framefeed.data.work import FinishedBatch
@@ -31,12 +32,17 @@ from framefeed.plan.lookahead import Budget
 from framefeed.process.buffers import physical_memory
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 __all__ = ["SkippedSample", "VideoLoader", "parse_bytes"]
 
 # Of the machine's memory, for all processes of a job on it together.
 DEFAULT_MEMORY_SHARE = 4
+
+# How long a new epoch waits for the workers of one that was left.
+MAX_WAIT_FOR_WORKERS = 10.0
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -72,7 +78,7 @@ def parse_bytes(amount: int | str) -> int:
 
 
 class VideoLoader:
-    """Batches of a ``VideoDataset``.
+    """Batches of a ``VideoDataset`` or another dataset of framefeed's.
 
     The loader looks ahead in the order of the epoch. While a group of frames is decoded, it takes out every frame that
     will be needed soon and keeps it, resized, until its batch comes. What it yields is, bit for bit, what it would
@@ -103,6 +109,10 @@ class VideoLoader:
             machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and
             the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
         num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
+        num_workers: Worker processes that read packets for these threads; 0 for none: the threads read themselves.
+            Workers need no GPU. Each epoch and each iterator that lives beside another one has its own.
+        packet_cache: What is kept of packets that workers have sent, so that they need not send them again.
+        multiprocessing_context: How workers are started: ``"fork"`` or ``"spawn"``; None for torch's choice.
         pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
         timeout: Seconds that decoding for a sample may take, 0 for no limit. What takes longer is an error.
         on_error: What a sample does that cannot be decoded: ``"raise"`` its error in place of its batch (the
@@ -117,7 +127,7 @@ class VideoLoader:
 
     def __init__(
         self,
-        dataset: VideoDataset,
+        dataset: FrameDataset,
         batch_size: int = 1,
         shuffle: bool = False,
         distributed: bool = False,
@@ -130,12 +140,15 @@ class VideoLoader:
         seed: int | None = None,
         memory_budget: int | str | None = None,
         num_threads: int | None = None,
+        num_workers: int = 0,
+        packet_cache: int | str = "1GiB",
+        multiprocessing_context: str | None = None,
         pin_memory: bool = False,
         timeout: float = 0.0,
         on_error: Literal["raise", "skip"] = "raise",
         progress: bool = False,
     ) -> None:
-        if not isinstance(dataset, VideoDataset):
+        if not isinstance(dataset, FrameDataset):
             raise TypeError(f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
@@ -144,6 +157,8 @@ class VideoLoader:
                 raise ValueError(f"{name} is at least 1, got {value}")
         if num_threads is not None and operator.index(num_threads) < 1:
             raise ValueError(f"num_threads is at least 1, got {num_threads}")
+        if operator.index(num_workers) < 0:
+            raise ValueError(f"num_workers is at least 0, got {num_workers}")
         if not timeout >= 0:
             raise ValueError(f"timeout is at least 0, got {timeout}")
         self.dataset = dataset
@@ -160,6 +175,9 @@ class VideoLoader:
         self._on_error = on_error
         self._progress = progress
         self.memory_budget = _default_budget(dataset) if memory_budget is None else parse_bytes(memory_budget)
+        self._num_workers = operator.index(num_workers)
+        self._packet_cache = parse_bytes(packet_cache)
+        self._worker_context = multiprocessing_context
         self._set_up()
         self._num_threads = num_threads or self._workshop.num_threads
         self._stats = LoaderStats()
@@ -172,6 +190,7 @@ class VideoLoader:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._budget = Budget(self.memory_budget)
+        self._resting: list[Separation] = []  # of epochs that have ended: their workers can be used again
         self._workshop: Workshop
         if self.dataset.device.type == "cuda":
             from framefeed.data.workshop_cuda import CudaWorkshop
@@ -191,7 +210,7 @@ class VideoLoader:
         given = sampler if batch_sampler is None else batch_sampler
         if given is None:
             chosen = resolve(order, shuffle)
-            layout = self.dataset.sequences.layout
+            layout = self.dataset.layout
             return OrderedEpochs(chosen, layout, self.batch_size, self.drop_last, self.seed, self._rank, self._world)
         if sampler is not None and batch_sampler is not None:
             raise ValueError("give either sampler or batch_sampler")
@@ -231,6 +250,16 @@ class VideoLoader:
             raise ValueError(f"epochs are counted from 0, got {epoch}")
         with self._lock:
             self._next_epoch, self._skip_batches, self._latest = operator.index(epoch), 0, None
+
+    def _separate(self, batches: Iterator[NDArray[np.int64]]) -> Separation:
+        """Has worker processes read the packets of an epoch."""
+        workers = None
+        while workers is None and self._resting:
+            before = self._resting.pop()
+            workers = before.workers if before.join(MAX_WAIT_FOR_WORKERS) else None
+        if workers is None:
+            workers = PacketWorkers(self.dataset, self._num_workers, self._packet_cache, self._worker_context)
+        return Separation(workers, self.dataset, batches, self._stats)
 
     # --- state ----------------------------------------------------------------------------------------------------
 
@@ -293,7 +322,7 @@ class VideoLoader:
             raise error if error.path != "state" else StateError(path, error.reason) from error
 
     def _identity(self) -> dict[str, Any]:
-        digest = blake2b(self.dataset.sequences.counts.tobytes(), digest_size=8)
+        digest = blake2b(self.dataset.counts.tobytes(), digest_size=8)
         for name in _below_common_folder(self.dataset.filenames):
             digest.update(os.fsencode(name) + b"\0")
         return {
@@ -347,9 +376,11 @@ class LoaderIterator:
     def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
         self._progress = progress
         self._loader = loader
-        self._feed = Feed(
-            loader.dataset,
-            loader._epochs.batches(progress.epoch, progress.position),
+        batches = loader._epochs.batches(progress.epoch, progress.position)
+        self._separation = loader._separate(batches) if loader._num_workers else None
+        self._feed = feed = Feed(
+            loader.dataset if self._separation is None else self._separation.dataset,
+            batches if self._separation is None else self._separation.batches,
             seed=loader.seed,
             epoch=progress.epoch,
             budget=loader._budget,
@@ -359,7 +390,10 @@ class LoaderIterator:
             timeout=loader._timeout,
             stats=loader._stats,
         )
-        self._close = weakref.finalize(self, self._feed.close)
+        if self._separation is not None:
+            # As many batches are looked at before they are begun.
+            self._separation.start(lambda: feed.opened, 2 * loader._buffer_length + 2)
+        self._close = weakref.finalize(self, _close, feed, self._separation, loader._resting)
         self._close.atexit = False  # the feeds see to that themselves, all together
         self._bar: ProgressLine | None = None
         if loader._progress:
@@ -392,6 +426,8 @@ class LoaderIterator:
                     self._end()
                     raise StopIteration
                 self._progress.position += 1
+                if self._separation is not None:
+                    self._separation.deliver()
                 batch = self._result(finished)
                 if batch is not None:
                     return batch
@@ -417,8 +453,9 @@ class LoaderIterator:
             raise copy.copy(error) from error.__cause__
         for place, error in sorted(finished.errors.items()):
             sample = finished.samples[place]
-            path = dataset.filenames[sample.file]
-            loader.report.append(SkippedSample(sample.number, path, sample.frames[0], str(error)))
+            slot = next(slot for slot, file in enumerate(sample.files) if file != MISSING)
+            path = dataset.filenames[sample.files[slot]]
+            loader.report.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
         loader._stats.skipped += len(finished.errors)
         assembly = finished.assembly
         if assembly is not None:
@@ -426,11 +463,13 @@ class LoaderIterator:
         good = [row for row, place in enumerate(finished.rows) if place not in finished.errors]
         if assembly is None or not good:
             return None
-        batch: dict[str, Any] = dict(assembly.batch)
+        tensors, samples = assembly.batch, assembly.samples
         if len(good) < len(finished.rows):
-            batch = {name: tensor[good] for name, tensor in batch.items()}
+            tensors = {name: tensor[good] for name, tensor in tensors.items()}
+            samples = samples.pick(good)
         if loader._pin_memory:
-            batch = {name: _pinned(tensor) for name, tensor in batch.items()}
+            tensors = {name: _pinned(tensor) for name, tensor in tensors.items()}
+        batch = dataset.finish(tensors, samples)
         if dataset.get_label is not None:
             batch[LABELS] = _labels(dataset, assembly, good)
         stats = loader._stats
@@ -442,7 +481,15 @@ class LoaderIterator:
         return batch
 
 
-def _labels(dataset: VideoDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:
+def _close(feed: Feed, separation: Separation | None, resting: list[Separation]) -> None:
+    """Ends an iterator's work."""
+    feed.close()
+    if separation is not None:
+        separation.close()
+        resting.append(separation)
+
+
+def _labels(dataset: FrameDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:
     try:
         return [dataset.label(assembly.samples[row], assembly.changes(row)) for row in rows]
     except StopIteration as error:  # would end the epoch as if it were complete
@@ -457,7 +504,7 @@ def _rank_and_world() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _default_budget(dataset: VideoDataset) -> int:
+def _default_budget(dataset: FrameDataset) -> int:
     if dataset.device.type == "cuda":  # a GPU is mostly one rank's own
         import torch
 

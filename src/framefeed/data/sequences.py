@@ -71,6 +71,12 @@ class Sequences:
         files = np.searchsorted(self._ends, numbers, side="right").astype(np.int64, copy=False)
         return files, numbers - (self._ends[files] - self.counts[files])
 
+    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The files and the frames that samples are made of, a row for each sample."""
+        files, firsts = self.locate(samples)
+        frames = self.frames(files, firsts)
+        return np.broadcast_to(files[:, None], frames.shape), frames
+
     def frames(self, files: NDArray[np.int64], firsts: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each sample, given by its file and first frame, the numbers of all its frames, one row each."""
         if self._fps is None:

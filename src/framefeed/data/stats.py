@@ -23,6 +23,9 @@ class LoaderStats:
         memory_held: Bytes of frames that are kept, with room for more; never above ``memory_budget``.
         memory_peak: The most there has been.
         skipped: Samples that were left out because of an error.
+        bytes_moved: Compressed bytes that worker processes have sent.
+        groups: Groups that batches needed from them.
+        group_hits: Those of them that had been sent before.
     """
 
     batches: int = 0
@@ -36,6 +39,9 @@ class LoaderStats:
     memory_held: int = 0
     memory_peak: int = 0
     skipped: int = 0
+    bytes_moved: int = 0
+    groups: int = 0
+    group_hits: int = 0
 
     @property
     def decoded_per_delivered(self) -> float:

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
 from framefeed.index.video_index import VideoIndex
-from framefeed.media import PathMedia
 from framefeed.process.base import BaseWriter
 from framefeed.process.desc import BaseKind, BoundDesc, ProcessDesc
-from framefeed.source import PacketSource, open_source
+from framefeed.source import PacketSource, media_of, open_source
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bases", "OpenVideo", "Videos"]
+__all__ = ["Bases", "OpenVideo", "Videos", "bind", "open_video"]
 
 MAX_OPEN = 512  # each is a packet table and a few small objects; files themselves are opened and closed elsewhere
 
@@ -115,18 +114,31 @@ class Videos:
 
     def _read(self, number: int) -> OpenVideo:
         index = self._find(number)
-        bound = {name: _bind(name, desc, index) for name, desc in self._processing.items()}
-        kinds = {each.base for each in bound.values()}
-        packets = index.packets
-        return OpenVideo(
-            self._names[number],
-            index,
-            open_source(index, PathMedia(index.path)),
-            bound,
-            {kind: BaseWriter(index.stream, kind) for kind in kinds},
-            packets.start[packets.frames],
-            self._device.type == "cpu" or bool(choose_decoder(index, self._device, self._fallback)),
-        )
+        source = open_source(index, media_of(index))
+        return open_video(self._names[number], index, source, self._processing, self._device, self._fallback)
+
+
+def open_video(
+    name: str,
+    index: VideoIndex,
+    source: PacketSource,
+    processing: Mapping[str, ProcessDesc],
+    device: torch.device,
+    fallback: Fallback,
+) -> OpenVideo:
+    """A video that is to be read; the arguments are those of ``Videos`` and of ``OpenVideo``."""
+    bound = {each: bind(each, desc, index) for each, desc in processing.items()}
+    kinds = {each.base for each in bound.values()}
+    packets = index.packets
+    return OpenVideo(
+        name,
+        index,
+        source,
+        bound,
+        {kind: BaseWriter(index.stream, kind) for kind in kinds},
+        packets.start[packets.frames],
+        device.type == "cpu" or bool(choose_decoder(index, device, fallback)),
+    )
 
 
 @lru_cache(maxsize=256)
@@ -134,7 +146,12 @@ def _bound(desc: ProcessDesc, height: int, width: int) -> BoundDesc:
     return desc.bind(height, width)
 
 
-def _bind(name: str, desc: ProcessDesc, index: VideoIndex) -> BoundDesc:
+def bind(name: str, desc: ProcessDesc, index: VideoIndex) -> BoundDesc:
+    """A description for the frames of a video.
+
+    Raises:
+        FrameSizeError: It does not fit to them.
+    """
     try:
         return _bound(desc, *index.stream.display_size)
     except ValueError as error:

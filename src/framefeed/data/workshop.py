@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from framefeed.data.assembly import Assembly, Place, Samples, write_bases
+from framefeed.data.assembly import Assembly, Place, Samples, SampleShape, write_bases
 from framefeed.data.store import FrameStore
 from framefeed.data.videos import Bases, OpenVideo, Videos
 from framefeed.data.work import Taken
@@ -70,7 +70,7 @@ class Workshop(Protocol):
     def end(self) -> None:
         """Somebody has no more use for it."""
 
-    def assemble(self, videos: Videos, samples: Samples, length: int) -> Assembly:
+    def assemble(self, videos: Videos, samples: Samples, shape: SampleShape) -> Assembly:
         """Begins a batch."""
 
     def allocate(self, video: OpenVideo) -> Any:
@@ -143,9 +143,9 @@ class CpuWorkshop:
         """The most there has been."""
         return self._store.peak_bytes
 
-    def assemble(self, videos: Videos, samples: Samples, length: int) -> Assembly:
+    def assemble(self, videos: Videos, samples: Samples, shape: SampleShape) -> Assembly:
         """Begins a batch."""
-        return Assembly(videos, samples, length, stacked=True)
+        return Assembly(videos, samples, shape, stacked=True)
 
     def allocate(self, video: OpenVideo) -> Bases:
         """Memory for a frame that will be kept."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from framefeed.data.assembly import Assembly, Place, Samples, write_bases
+from framefeed.data.assembly import Assembly, Place, Samples, SampleShape, write_bases
 from framefeed.data.switching import Switching
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import Taken
@@ -77,21 +77,26 @@ class DeviceAssembly(Assembly):
         events: After all of these it is complete.
     """
 
-    def __init__(self, videos: Videos, samples: Samples, length: int, device: torch.device) -> None:
+    def __init__(self, videos: Videos, samples: Samples, shape: SampleShape, device: torch.device) -> None:
         self._device = device
         self.events: list[Event] = []
-        super().__init__(videos, samples, length, stacked=True)
+        super().__init__(videos, samples, shape, stacked=True)
         self.allocated = Event(DEFAULT_STREAM)
         # By name, where frames lie: the first one, and what the next sample and the next frame add.
         self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
 
-    def _empty(self, bound: BoundDesc, count: int, length: int) -> torch.Tensor:
-        shape = (count, *bound.shape(bound.desc.num_frames(length)))
+    def _empty(self, bound: BoundDesc, count: int) -> torch.Tensor:
+        shape = (count, *bound.shape(self._shape.num_frames(bound.desc)))
         with torch.cuda.stream(torch.cuda.default_stream(self._device)):
             return torch.empty(shape, dtype=DTYPES[bound.desc.type][0], device=self._device)
 
     def _split(self, count: int) -> list[dict[str, torch.Tensor]]:
         return []
+
+    def _clear(self, row: int, k: int) -> None:
+        with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+            self.rows = self.rows or super()._split(len(self.samples))
+            super()._clear(row, k)
 
     def __del__(self) -> None:
         # Where nobody took the batch, its memory must not be handed out again before all is written to it.
@@ -171,10 +176,10 @@ class CudaWorkshop:
             else:
                 self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
 
-    def assemble(self, videos: Videos, samples: Samples, length: int) -> DeviceAssembly:
+    def assemble(self, videos: Videos, samples: Samples, shape: SampleShape) -> DeviceAssembly:
         """Begins a batch."""
         with on_device(self._number):
-            return DeviceAssembly(videos, samples, length, self._device)
+            return DeviceAssembly(videos, samples, shape, self._device)
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
@@ -318,12 +323,12 @@ class CudaWorkshop:
     def read(self, assembly: DeviceAssembly) -> None:
         """Decodes all frames of a batch, in this thread."""
         wanted: dict[int, list[int]] = {}
-        rows: dict[int, int] = {}
+        place: dict[int, Place] = {}
         for (file, frame), places in assembly.targets.items():
             wanted.setdefault(file, []).append(frame)
-            rows[file] = places[0][0]
+            place[file] = places[0]
         for file, frames in wanted.items():
-            video = assembly.video(rows[file])
+            video = assembly.video(*place[file])
             self.decode(video, video.source, frames, _Plain(self, assembly, file, video, frames), read_on=False)
 
     def hand_out(self, assembly: Assembly) -> None:
@@ -378,7 +383,7 @@ def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
             for row, k in places:
                 if order[k] < 0:
                     continue
-                video = assembly.video(row)
+                video = assembly.video(row, k)
                 own = video.bound[name]
                 found = work.get(id(own))
                 if found is None:

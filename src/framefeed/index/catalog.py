@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from framefeed.errors import CatalogError, FramefeedError, FrameIndexError
 from framefeed.index.catalog_file import CatalogFile
-from framefeed.index.catalog_paths import absolute, candidates, path_hash, resolve
-from framefeed.index.catalog_rows import decode, row_path
+from framefeed.index.catalog_paths import STORE_CATALOG, UNFINISHED, absolute, candidates, path_hash, resolve
+from framefeed.index.catalog_rows import common_schema, decode, row_path
 from framefeed.index.video_index import VideoIndex
 
 if TYPE_CHECKING:
@@ -71,10 +71,19 @@ class Catalog:
     def open(cls, path: str | os.PathLike[str]) -> Catalog:
         """Opens a catalog.
 
+        Args:
+            path: The file, or the folder of a packet store.
+
         Raises:
             CatalogError: It is missing, damaged, no catalog, or of another version.
         """
-        return cls(CatalogFile(absolute(os.fspath(path))))
+        name = absolute(os.fspath(path))
+        inside = os.path.join(name, STORE_CATALOG)
+        if os.path.isfile(inside):
+            return cls(CatalogFile(inside))
+        if os.path.isfile(os.path.join(name, UNFINISHED)):
+            raise CatalogError(name, "an unfinished packet store; go on with the same framefeed pack command")
+        return cls(CatalogFile(name))
 
     @classmethod
     def build(
@@ -168,6 +177,16 @@ class Catalog:
     def path(self) -> str:
         """The catalog's own path."""
         return self._path
+
+    @property
+    def is_store(self) -> bool:
+        """Whether packets are read from shards beside the catalog, and not from the videos."""
+        return self._rows.is_store
+
+    @property
+    def schema(self) -> Any:
+        """The columns of the table, as pyarrow describes them."""
+        return common_schema(batch.schema for batch in self._rows.batches)
 
     @cached_property
     def report(self) -> list[BadFile]:
@@ -301,7 +320,7 @@ class Catalog:
     def _read(self, number: int) -> VideoIndex:
         row = self._row(number)
         try:
-            return decode(row, resolve(row_path(row), self._folder))
+            return decode(row, resolve(row_path(row), self._folder), self._folder)
         except (ValueError, ArithmeticError, TypeError) as error:
             raise self._damaged(number, error) from error
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -77,12 +77,16 @@ def _existing(target: str) -> CatalogFile | None:
         raise CatalogError(target, "a video file by its name; the catalog would replace it: choose another name")
     try:
         found = CatalogFile(target)
-        found.check()
-        return found
     except ForeignFile:
         raise CatalogError(target, "another Arrow file; the catalog would replace it: choose another name") from None
     except CatalogError:  # missing, damaged or of another version
         return None
+    if found.is_store:
+        raise CatalogError(target, "that of a packet store; the catalog would replace it: choose another name")
+    with suppress(CatalogError):
+        found.check()
+        return found
+    return None
 
 
 def _check_writable(target: str) -> None:

@@ -2,7 +2,8 @@
 
 The layout is that of Arrow's IPC file format, without compression, so that it is used where it lies in a memory map
 and any tool that reads Arrow reads it too. What the columns are is in ``catalog_rows``; the schema's metadata holds
-the version and the report of files that could not be indexed.
+the version and the report of files that could not be indexed. The catalog of a packet store has columns that others do
+not have, and a version of its own.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ import pyarrow.ipc
 from numpy.typing import NDArray
 
 from framefeed.errors import CatalogError
-from framefeed.index.catalog_rows import SCALARS, common_schema
+from framefeed.index.catalog_rows import SCALARS, common_schema, is_stored
 
 __all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "temporary_name", "write_file"]
 
 VERSION = 1
+STORE_VERSION = 2
 VERSION_KEY = b"framefeed.catalog.version"
 REPORT_KEY = b"framefeed.catalog.report"
 
@@ -111,6 +113,9 @@ class CatalogFile(Rows):
         path: The file, or what it is about to be renamed to.
         found_at: Where it is now.
 
+    Attributes:
+        is_store: Whether it is that of a packet store.
+
     Raises:
         CatalogError: It cannot be read, is damaged, no catalog, or of another version.
     """
@@ -143,14 +148,19 @@ class CatalogFile(Rows):
         version = self.metadata.get(VERSION_KEY)
         if version is None:
             raise ForeignFile(self.path, "an Arrow file but no catalog; make one with framefeed.Catalog.build")
-        if version != str(VERSION).encode():
+        versions = [str(each).encode() for each in (VERSION, STORE_VERSION)]
+        if version not in versions:
             raise CatalogError(
                 self.path,
-                f"a catalog of version {version.decode(errors='replace')}, this framefeed reads version {VERSION}; "
-                "build it again with framefeed.Catalog.build",
+                f"a catalog of version {version.decode(errors='replace')}, this framefeed reads versions {VERSION} and "
+                f"{STORE_VERSION}; build it again with framefeed.Catalog.build",
             )
-        if schema.names != common_schema([]).names or not schema.equals(common_schema([schema])):
+        self.is_store = version == versions[1]
+        names = set(schema.names)
+        if not names >= set(common_schema([]).names) or not schema.equals(common_schema([schema])):
             raise CatalogError(self.path, "its columns are not those of a catalog; delete it and build it again")
+        if is_stored(schema) is not self.is_store:
+            raise CatalogError(self.path, "its columns are not those of its version; delete it and build it again")
 
     def check(self) -> None:
         """Looks at every row, so that all can be copied safely.
@@ -192,7 +202,8 @@ def write_file(path: str, batches: Iterable[Any], schema: Any, bad: Sequence[Bad
         CatalogError: It cannot be written.
     """
     report = json.dumps([asdict(entry) for entry in bad]).encode()
-    described = schema.with_metadata({VERSION_KEY: str(VERSION).encode(), REPORT_KEY: report})
+    version = STORE_VERSION if is_stored(schema) else VERSION
+    described = schema.with_metadata({VERSION_KEY: str(version).encode(), REPORT_KEY: report})
     part = temporary_name(path)
     try:
         with Path(part).open("xb") as file:

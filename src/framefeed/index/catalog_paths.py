@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 __all__ = [
+    "STORE_CATALOG",
+    "UNFINISHED",
     "VIDEO_SUFFIXES",
     "Missing",
     "Wanted",
@@ -31,6 +33,11 @@ _SUFFIXES = """
 """
 VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
 """What a file below a folder has to end with, in any case, to be taken for a video."""
+
+STORE_CATALOG = "catalog.arrow"
+"""The catalog in the folder of a packet store; it appears when the store is complete."""
+UNFINISHED = "unfinished.journal"
+"""What is in that folder while the store is not."""
 
 
 @dataclass(frozen=True)

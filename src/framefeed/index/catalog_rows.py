@@ -4,7 +4,9 @@ Columns are named for what they hold:
 
 - facts of the file and the stream, one value a video; ``*_num`` and ``*_den`` are the two halves of a fraction;
 - the packet table, one list a video: ``pos`` to ``start`` have an entry a packet in decode order, ``frames`` and
-  ``frame_pts`` an entry a frame in presentation order. Null in ``pts`` and ``dts`` is a packet without that time.
+  ``frame_pts`` an entry a frame in presentation order. Null in ``pts`` and ``dts`` is a packet without that time;
+- in the catalog of a packet store, the shard that has the packets, ``pos`` being their place there, and a checksum of
+  each. Shards lie beside the catalog. ``file_size`` and ``mtime_ns`` are the video's nevertheless.
 
 Lists hold 32-bit numbers where all values of a batch fit, and 64-bit numbers otherwise, column by column.
 """
@@ -23,10 +25,20 @@ from numpy.typing import NDArray
 
 from framefeed.index.catalog_paths import path_hash
 from framefeed.index.table import PacketTable
-from framefeed.index.video_index import VideoIndex
+from framefeed.index.video_index import Stored, VideoIndex
 from framefeed.types import NO_PTS, Orientation, StreamInfo
 
-__all__ = ["SCALARS", "common_schema", "decode", "encode", "put_together", "row_path"]
+__all__ = [
+    "SCALARS",
+    "cast",
+    "common_schema",
+    "decode",
+    "encode",
+    "is_stored",
+    "put_together",
+    "row_path",
+    "stored_schema",
+]
 
 _PATHS = {"path": pa.string(), "path_bytes": pa.binary(), "path_hash": pa.uint64()}
 _VALUES = {
@@ -69,17 +81,24 @@ _LISTS = ("pos", "size", "pts", "dts", "duration", "flags", "start", "frames", "
 _PER_FRAME = ("frames", "frame_pts")
 _NULLABLE = ("pts", "dts")
 
+# What the rows of a packet store have besides, behind the lists.
+_SHARD_VALUES = {"shard": pa.string(), "shard_size": pa.int64(), "shard_check": pa.uint64()}
+_SHARD_LIST = "packet_crc32"
+_SHARD = {**_SHARD_VALUES, _SHARD_LIST: pa.list_(pa.uint32())}
+
 SCALARS = {**_PATHS, **_VALUES, **_CHECKSUM}
 _FIRST_LIST = len(SCALARS)
+_FIRST_SHARD = _FIRST_LIST + len(_LISTS)
 
 
 def _values(index: VideoIndex) -> dict[str, Any]:
-    """The columns of ``_VALUES``."""
-    stream = index.stream
+    """The columns of ``_VALUES``, and of ``_SHARD_VALUES`` where packets are in a store."""
+    stream, stored = index.stream, index.stored
     ratio, rate = stream.sample_aspect_ratio, stream.average_rate
+    size, mtime_ns = index.fingerprint if stored is None else stored.video
     special = {
-        "file_size": index.fingerprint[0],
-        "mtime_ns": index.fingerprint[1],
+        "file_size": size,
+        "mtime_ns": mtime_ns,
         "num_frames": index.num_frames,
         "num_packets": len(index.packets),
         "duration_seconds": index.duration_seconds,
@@ -94,7 +113,19 @@ def _values(index: VideoIndex) -> dict[str, Any]:
         "average_rate_num": None if rate is None else rate.numerator,
         "average_rate_den": None if rate is None else rate.denominator,
     }
-    return {name: special[name] if name in special else getattr(stream, name) for name in _VALUES}
+    values = {name: special[name] if name in special else getattr(stream, name) for name in _VALUES}
+    if stored is not None:
+        shard = (os.path.basename(stored.shard), *index.fingerprint)
+        values |= dict(zip(_SHARD_VALUES, shard, strict=True))
+    return values
+
+
+def _lists(index: VideoIndex) -> dict[str, NDArray[Any]]:
+    """The columns that hold lists."""
+    found: dict[str, NDArray[Any]] = {name: getattr(index.packets, name) for name in _LISTS}
+    if index.stored is not None:
+        found[_SHARD_LIST] = index.stored.checksums
+    return found
 
 
 def _fraction(row: Mapping[str, Any], name: str) -> Fraction | None:
@@ -131,25 +162,31 @@ def _stream(row: Mapping[str, Any]) -> StreamInfo:
 
 def _checksum(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> int:
     """Of everything that decoding relies on, so that a damaged row is noticed and never decoded from."""
-    found = zlib.crc32(repr([values[name] for name in _VALUES]).encode("utf-8", "backslashreplace"))
-    for name in _LISTS:
-        found = zlib.crc32(np.ascontiguousarray(lists[name]).data, found)
+    names = [name for name in (*_VALUES, *_SHARD_VALUES) if name in values]
+    found = zlib.crc32(repr([values[name] for name in names]).encode("utf-8", "backslashreplace"))
+    for name in (*_LISTS, _SHARD_LIST):
+        if name in lists:
+            found = zlib.crc32(np.ascontiguousarray(lists[name]).data, found)
     return found
 
 
 def encode(indexes: Sequence[VideoIndex]) -> Any:
-    """A record batch with a row for each video, under the path that the index has."""
+    """A record batch with a row for each video, under the path that the index has; all or none are in a store."""
     if not indexes:
         schema = common_schema([])
         return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
     rows = [_values(index) for index in indexes]
-    tables = [vars(index.packets) for index in indexes]
+    tables = [_lists(index) for index in indexes]
     sums = [_checksum(values, table) for values, table in zip(rows, tables, strict=True)]
     columns = _path_columns([index.path for index in indexes])
     columns += [pa.array([row[name] for row in rows], kind) for name, kind in _VALUES.items()]
     columns.append(pa.array(sums, pa.uint32()))
     columns += [_list_column(name, [table[name] for table in tables]) for name in _LISTS]
-    return pa.record_batch(columns, names=[*SCALARS, *_LISTS])
+    if indexes[0].stored is None:
+        return pa.record_batch(columns, names=[*SCALARS, *_LISTS])
+    columns += [pa.array([row[name] for row in rows], kind) for name, kind in _SHARD_VALUES.items()]
+    columns.append(_list_column(_SHARD_LIST, [table[_SHARD_LIST] for table in tables]))
+    return pa.record_batch(columns, names=[*SCALARS, *_LISTS, *_SHARD])
 
 
 def _path_columns(paths: Sequence[str]) -> list[Any]:
@@ -180,7 +217,7 @@ def _list_column(name: str, arrays: Sequence[NDArray[Any]]) -> Any:
 
 def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
     limits = np.iinfo(np.int32)
-    if values.dtype == np.uint16:
+    if values.dtype.kind == "u":
         return values
     fits = not len(values) or (limits.min <= values.min() and values.max() <= limits.max)
     return values.astype(np.int32) if fits else values
@@ -192,29 +229,38 @@ def row_path(row: Any) -> str:
     return row.column(0)[0].as_py() if raw is None else os.fsdecode(raw)
 
 
-def decode(row: Any, path: str) -> VideoIndex:
+def decode(row: Any, path: str, folder: str) -> VideoIndex:
     """The index of the video in a batch of one row. Arrays are views of the row where their type allows.
 
     Args:
         row: A checked batch, see ``Rows.row``.
         path: Where the file is.
+        folder: Where the catalog is, and its shards if it has any.
 
     Raises:
         ValueError: The row is damaged.
     """
     values = {name: row.column(number)[0].as_py() for number, name in enumerate(SCALARS)}
-    lists = {name: _list_values(name, row.column(_FIRST_LIST + number)) for number, name in enumerate(_LISTS)}
-    if _checksum(values, lists) != values["checksum"]:
+    lists = {name: _list_values(row.column(_FIRST_LIST + number)) for number, name in enumerate(_LISTS)}
+    checksums = {}
+    if is_stored(row.schema):
+        values |= {name: row.column(_FIRST_SHARD + number)[0].as_py() for number, name in enumerate(_SHARD_VALUES)}
+        checksums = {_SHARD_LIST: _list_values(row.column(row.num_columns - 1))}
+    if _checksum(values, lists | checksums) != values["checksum"]:
         raise ValueError("its checksum does not match")
     fingerprint = (values["file_size"], values["mtime_ns"])
-    return VideoIndex(path, fingerprint, _stream(values), PacketTable(**lists), values["byte_ranges"])
+    stored = None
+    if checksums:
+        stored = Stored(os.path.join(folder, values["shard"]), checksums[_SHARD_LIST], fingerprint)
+        fingerprint = (values["shard_size"], values["shard_check"])
+    return VideoIndex(path, fingerprint, _stream(values), PacketTable(**lists), values["byte_ranges"], stored)
 
 
-def _list_values(name: str, column: Any) -> NDArray[Any]:
+def _list_values(column: Any) -> NDArray[Any]:
     values = column[0].values  # not flatten(): that loads all of Arrow's compute functions
-    if name == "flags":
-        flags: NDArray[Any] = values.to_numpy()
-        return flags
+    if pa.types.is_unsigned_integer(values.type):
+        unsigned: NDArray[Any] = values.to_numpy()
+        return unsigned
     if values.null_count:
         values = values.cast(pa.int64()).fill_null(NO_PTS)
     numbers: NDArray[Any] = values.to_numpy().astype(np.int64, copy=False)
@@ -224,10 +270,29 @@ def _list_values(name: str, column: Any) -> NDArray[Any]:
 def common_schema(schemas: Iterable[Any]) -> Any:
     """The narrowest schema that rows of all these fit into."""
     wide = set()
+    stored = False
     for schema in schemas:
         wide |= {name for name in _LISTS if schema.field(name).type == pa.list_(pa.int64())}
+        stored |= is_stored(schema)
+    return _schema(wide, stored)
+
+
+def stored_schema(schemas: Iterable[Any]) -> Any:
+    """What rows of all these fit into when their packets are in a store, where positions may need 64 bits."""
+    common = common_schema(schemas)
+    wide = {name for name in _LISTS if common.field(name).type == pa.list_(pa.int64())}
+    return _schema(wide | {"pos"}, True)
+
+
+def is_stored(schema: Any) -> bool:
+    """Whether the schema is that of a packet store's catalog."""
+    return _SHARD_LIST in schema.names
+
+
+def _schema(wide: set[str], stored: bool) -> Any:
     kinds = {name: pa.int64() if name in wide else pa.int32() for name in _LISTS} | {"flags": pa.uint16()}
-    return pa.schema([*SCALARS.items(), *((name, pa.list_(kind)) for name, kind in kinds.items())])
+    lists = ((name, pa.list_(kind)) for name, kind in kinds.items())
+    return pa.schema([*SCALARS.items(), *lists, *(_SHARD.items() if stored else ())])
 
 
 def put_together(pieces: Sequence[Any], paths: Sequence[str], schema: Any) -> Any:
@@ -238,13 +303,14 @@ def put_together(pieces: Sequence[Any], paths: Sequence[str], schema: Any) -> An
         paths: For each row, the path to store.
         schema: What ``common_schema`` says.
     """
-    table = pa.Table.from_batches([_cast(piece, schema) for piece in pieces], schema)
+    table = pa.Table.from_batches([cast(piece, schema) for piece in pieces], schema)
     for number, (name, column) in enumerate(zip(_PATHS, _path_columns(paths), strict=True)):
         table = table.set_column(number, pa.field(name, _PATHS[name]), column)
     return table.combine_chunks().to_batches()[0]
 
 
-def _cast(batch: Any, schema: Any) -> Any:
+def cast(batch: Any, schema: Any) -> Any:
+    """The batch with columns as wide as the schema's."""
     if batch.schema.equals(schema):
         return batch
     columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]

@@ -15,7 +15,22 @@ from framefeed.index.table import PacketTable, build_table, presentation_order
 from framefeed.media import Fingerprint, Media, open_media
 from framefeed.types import StreamInfo, VideoStreamMetadata
 
-__all__ = ["VideoIndex"]
+__all__ = ["Stored", "VideoIndex"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Where packets are that a packet store has copied out of their video.
+
+    Attributes:
+        shard: The file that has them, at ``packets.pos``.
+        checksums: CRC-32 of each packet.
+        video: Fingerprint of the video that they were copied from.
+    """
+
+    shard: str
+    checksums: NDArray[np.uint32]
+    video: Fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +39,12 @@ class VideoIndex:
 
     Attributes:
         path: The file, or a description such as ``<bytes>``.
-        fingerprint: Size and modification time of the file when it was indexed.
+        fingerprint: Size and modification time of the file when it was indexed. Where the packets are in a store, size
+            and check value of their shard.
         stream: Facts about the video stream.
         packets: The packet table.
         byte_ranges: Whether packets lie in the file in one piece at ``packets.pos``, so that no demuxer is needed.
+        stored: Where they are read from instead of the file; None for the file itself.
     """
 
     path: str
@@ -35,6 +52,7 @@ class VideoIndex:
     stream: StreamInfo
     packets: PacketTable
     byte_ranges: bool
+    stored: Stored | None = None
 
     @classmethod
     def scan(cls, source: Any, *, stream_index: int | None = None) -> VideoIndex:

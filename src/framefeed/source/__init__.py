@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from framefeed.source.packets import CutOff, PacketSource, open_source
+from framefeed.source.packets import CutOff, PacketSource, media_of, open_source
 
-__all__ = ["CutOff", "PacketSource", "open_source"]
+__all__ = ["CutOff", "PacketSource", "media_of", "open_source"]

@@ -1,7 +1,8 @@
-"""Packets of a video, by byte range where the container stores them in one piece and by demuxer elsewhere."""
+"""Packets of a video: by byte range from a store or a container that has them in one piece, else by demuxer."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from framefeed.errors import FileChanged
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia, check_unchanged
+from framefeed.source.shards import ShardMedia
 
-__all__ = ["ByteRanges", "CutOff", "PacketSource", "open_source"]
+__all__ = ["ByteRanges", "CutOff", "PacketSource", "StoredPackets", "media_of", "open_source"]
 
 # One read takes in the gap between two packets (audio, skipped packets) when that is smaller than this: a read call
 # costs about as much as copying this many bytes.
@@ -21,11 +23,11 @@ MAX_READ = 4 << 20  # bounds the memory of one job, whatever the length of a gro
 
 
 class CutOff(Exception):
-    """The file ends before the end of a packet.
+    """The file ends before the end of a packet, or has other bytes in its place than it should.
 
     Attributes:
         packet: Its number.
-        reason: Where the file ends.
+        reason: Where the file ends, or what is damaged.
     """
 
     def __init__(self, packet: int, reason: str) -> None:
@@ -42,7 +44,8 @@ class PacketSource(Protocol):
 
         Raises:
             FileChanged: The file is not the one that was indexed.
-            CutOff: It ended before a packet's end when it was indexed; the packets before that one have been given.
+            CutOff: It ended before a packet's end when it was indexed, or does not match the packet's checksum; the
+                packets before that one have been given.
         """
 
 
@@ -96,8 +99,31 @@ def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int
         low = high
 
 
+class StoredPackets(ByteRanges):
+    """Reads packets from a store, and compares each with its checksum."""
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise."""
+        stored = self._index.stored
+        assert stored is not None
+        expected = stored.checksums[numbers].tolist()
+        for (number, data), checksum in zip(super().read(numbers), expected, strict=True):
+            if zlib.crc32(data) != checksum:
+                if isinstance(self._media, ShardMedia):
+                    self._media.check()  # another shard may have come in its place
+                raise CutOff(number, f"{stored.shard} is damaged: the checksum of packet {number} does not match")
+            yield number, data
+
+
+def media_of(index: VideoIndex) -> Media:
+    """Where the packets of an index are: in a shard, or in the video itself."""
+    return PathMedia(index.path) if index.stored is None else ShardMedia(index)
+
+
 def open_source(index: VideoIndex, media: Media) -> PacketSource:
     """The fastest source that the container allows."""
+    if index.stored is not None:
+        return StoredPackets(index, media)
     if index.byte_ranges:
         return ByteRanges(index, media)
     from framefeed.source.demux import Demuxed

@@ -1,0 +1,357 @@
+"""Worker processes that read packets for a loader's threads.
+
+A loader's threads decode, and know what will be needed. Here they get the packets from worker processes instead of
+reading them: batches of packets come in the order of the epoch, and a thread that needs a group waits for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from framefeed.data.frame_dataset import FrameDataset
+from framefeed.data.packets import GroupLedger, PacketBatch, PacketDataset, PacketGroup, Requests, take_group
+from framefeed.data.stats import LoaderStats
+from framefeed.data.videos import OpenVideo, Videos
+from framefeed.errors import FramefeedError, SourceError
+from framefeed.source import CutOff, PacketSource
+
+__all__ = ["PacketWorkers", "Separation"]
+
+THREAD = "framefeed-packets"
+
+# How long the thread that takes batches waits before it looks again whether there is room for one.
+PAUSE_SECONDS = 0.002
+
+Key = tuple[int, int]
+"""A group: the number of its file, and the packet that decoding starts from."""
+
+
+# --- the workers --------------------------------------------------------------------------------------------------
+
+
+class PacketWorkers:
+    """Worker processes of a loader, which live on from one epoch to the next.
+
+    Args:
+        dataset: Whose packets they read.
+        count: How many.
+        cache_bytes: What is kept of the packets that they have sent, so that they need not send them again.
+        context: How they are started, ``"fork"`` or ``"spawn"``; None for torch's choice.
+    """
+
+    def __init__(self, dataset: FrameDataset, count: int, cache_bytes: int, context: str | None) -> None:
+        plain = copy.copy(dataset)
+        plain.get_label = None  # that is for the main process
+        self._source = _Batches()
+        self.cache_bytes = cache_bytes
+        self._loader: DataLoader[PacketBatch] = DataLoader(
+            PacketDataset(plain),
+            batch_sampler=Requests(plain, self._source, cache_bytes, False, lambda: None),
+            num_workers=count,
+            collate_fn=PacketDataset.collate,
+            multiprocessing_context=context,
+            persistent_workers=True,
+        )
+
+    def begin(self, batches: Iterator[NDArray[np.int64]]) -> Iterator[PacketBatch]:
+        """Starts reading for an epoch. Ends the one before."""
+        self._source.batches = batches
+        return iter(self._loader)
+
+
+class _Batches:
+    """The batches of the present epoch."""
+
+    def __init__(self) -> None:
+        self.batches: Iterator[NDArray[np.int64]] = iter(())
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        return (batch.tolist() for batch in self.batches)
+
+
+class _Shared:
+    """Batches that are gone through twice, by two threads, of which one is ahead of the other."""
+
+    def __init__(self, batches: Iterable[NDArray[np.int64]]) -> None:
+        self._source = iter(batches)
+        self._lock = threading.Lock()
+        self._queues: list[deque[NDArray[np.int64]]] = [deque(), deque()]
+        self._error: Exception | None = None
+
+    def reader(self, which: int) -> Iterator[NDArray[np.int64]]:
+        """One of the two. An error of the source is for the first; the second ends there."""
+        own, other = self._queues[which], self._queues[1 - which]
+        while True:
+            with self._lock:
+                if not own:
+                    batch = self._next(raises=which == 0)
+                    if batch is None:
+                        return
+                    own.append(batch)
+                    other.append(batch)
+                batch = own.popleft()
+            yield batch
+
+    def _next(self, *, raises: bool) -> NDArray[np.int64] | None:
+        if self._error is None:
+            try:
+                return next(self._source, None)
+            except Exception as error:
+                self._error = error
+        if raises:
+            raise self._error
+        return None
+
+
+# --- what has come ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A group that has come.
+
+    Attributes:
+        group: With its packets; or why it could not be read.
+        users: Batches that have come, need it, and have not been handed out.
+        kept: Whether it stays when nobody needs it.
+    """
+
+    group: PacketGroup | FramefeedError
+    users: int = 0
+    kept: bool = False
+
+
+class _Inbox:
+    """Groups that workers have sent, for threads that wait for them.
+
+    Args:
+        dataset: Whose groups they are.
+        cache_bytes: How much is kept.
+        stats: What is counted into.
+    """
+
+    def __init__(self, dataset: FrameDataset, cache_bytes: int, stats: LoaderStats) -> None:
+        self._dataset = dataset
+        self._ledger = GroupLedger(cache_bytes)
+        self._stats = stats
+        self._changed = threading.Condition()
+        self._entries: dict[Key, _Entry] = {}
+        self._batches: deque[list[Key]] = deque()
+        self._end: BaseException | None = None
+        self._ended = False
+        self.closed = False
+
+    def add(self, batch: PacketBatch) -> None:
+        """Takes a batch of packets."""
+        keys = []
+        with self._changed:
+            self._stats.bytes_moved += batch.num_bytes
+            for place, (file, group) in enumerate(zip(batch.files, batch.filled(), strict=True)):
+                key = (file, group.key[2])
+                keys.append(key)
+                self._stats.groups += 1
+                for old in self._ledger.visit(key, group.num_bytes)[1]:
+                    self._forget(old)
+                entry = self._entries.get(key)
+                failed = batch.failed.get(place)
+                if failed is not None:
+                    entry = self._entries[key] = _Entry(failed, entry.users if entry is not None else 0)
+                elif isinstance(group, PacketGroup):
+                    users = entry.users if entry is not None else 0
+                    entry = self._entries[key] = _Entry(group.alone(), users)
+                elif entry is None:  # it was kept, as far as they know, but could not be read
+                    entry = self._entries[key] = _Entry(self._try(key))
+                else:
+                    self._stats.group_hits += 1
+                entry.users += 1
+                entry.kept = self._ledger.has(key) and isinstance(entry.group, PacketGroup)
+            self._batches.append(keys)
+            self._changed.notify_all()
+
+    def deliver(self) -> None:
+        """The next batch has been handed out: what only it needed is let go of."""
+        with self._changed:
+            for key in self._batches.popleft() if self._batches else ():
+                entry = self._entries[key]
+                entry.users -= 1
+                if not entry.users and not entry.kept:
+                    del self._entries[key]
+
+    def _forget(self, key: Key) -> None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.kept = False
+            if not entry.users:
+                del self._entries[key]
+
+    def get(self, key: Key) -> PacketGroup:
+        """A group, when it has come.
+
+        Raises:
+            FramefeedError: It could not be read.
+        """
+        with self._changed:
+            while True:
+                entry = self._entries.get(key)
+                if entry is not None:
+                    break
+                if self._end is not None:
+                    raise self._end
+                if self.closed:
+                    raise SourceError(self._dataset.filenames[key[0]], "the loader was closed")
+                if self._ended:
+                    return self._read(key)
+                self._changed.wait()
+        if isinstance(entry.group, FramefeedError):
+            raise copy.copy(entry.group)
+        return entry.group
+
+    def _try(self, key: Key) -> PacketGroup | FramefeedError:
+        try:
+            return self._read(key)
+        except FramefeedError as error:
+            return error
+
+    def _read(self, key: Key) -> PacketGroup:
+        """A group from its file."""
+        video = self._dataset.videos[key[0]]
+        return take_group(video.index, video.source, key[1])
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more will come."""
+        with self._changed:
+            self._end, self._ended = error, True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody needs anything any more."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+
+class _InboxSource:
+    """Gives the packets of a video out of an inbox."""
+
+    def __init__(self, inbox: _Inbox, file: int, index: Any) -> None:
+        self._inbox = inbox
+        self._file = file
+        self._starts = index.packets.start
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise; waits for groups that have not come."""
+        left = numbers
+        while len(left):
+            # A run begins with the packet that its group starts from, or goes on in a group.
+            group = self._inbox.get((self._file, int(self._starts[left[0]])))
+            inside = np.isin(left, group.packets)
+            count = len(left) if inside.all() else int(np.argmin(inside))
+            if not count:
+                raise SourceError(group.key[0], f"packet {int(left[0])} is in no group that was read")
+            places = np.searchsorted(group.packets, left[:count])
+            try:
+                for place, data in group.source().read(places):
+                    yield int(group.packets[place]), data
+            except CutOff as error:
+                raise CutOff(int(group.packets[error.packet]), error.reason) from None
+            left = left[count:]
+
+
+class _InboxVideos:
+    """A dataset's files, whose packets come out of an inbox."""
+
+    def __init__(self, videos: Videos, inbox: _Inbox) -> None:
+        self._videos = videos
+        self._inbox = inbox
+        self._sources: dict[int, PacketSource] = {}
+
+    def __getitem__(self, number: int) -> OpenVideo:
+        video = self._videos[number]
+        source = self._sources.get(number)
+        if source is None:
+            source = self._sources.setdefault(number, _InboxSource(self._inbox, number, video.index))
+        return replace(video, source=source)
+
+
+# --- an epoch -----------------------------------------------------------------------------------------------------
+
+
+class Separation:
+    """The packets of one epoch.
+
+    Args:
+        workers: Read them.
+        dataset: The dataset.
+        batches: The batches of the epoch.
+        stats: What is counted into.
+
+    Attributes:
+        dataset: The dataset, with packets that come from the workers.
+        batches: The same batches, for whoever decodes them.
+        workers: The workers.
+    """
+
+    def __init__(
+        self,
+        workers: PacketWorkers,
+        dataset: FrameDataset,
+        batches: Iterable[NDArray[np.int64]],
+        stats: LoaderStats,
+    ) -> None:
+        shared = _Shared(batches)
+        self._inbox = _Inbox(dataset, workers.cache_bytes, stats)
+        self.dataset = copy.copy(dataset)
+        self.dataset.videos = _InboxVideos(dataset.videos, self._inbox)  # type: ignore[assignment]
+        self.batches = shared.reader(0)
+        # Begun here, and not in the thread: workers may be forked.
+        self._source = workers.begin(shared.reader(1))
+        self._thread: threading.Thread | None = None
+        self.workers = workers
+
+    def start(self, opened: Callable[[], int], ahead: int) -> None:
+        """Begins to take packets.
+
+        Args:
+            opened: How many batches have been begun by those who decode.
+            ahead: How many more they may ask for; so many are taken before they are.
+        """
+        self._thread = threading.Thread(target=self._take, args=(opened, ahead), name=THREAD, daemon=True)
+        self._thread.start()
+
+    def _take(self, opened: Callable[[], int], ahead: int) -> None:
+        inbox = self._inbox
+        try:
+            for count, batch in enumerate(self._source):
+                while not inbox.closed and count > opened() + ahead:
+                    time.sleep(PAUSE_SECONDS)
+                if inbox.closed:
+                    return
+                inbox.add(batch)
+        except BaseException as error:
+            inbox.end(error)
+        else:
+            inbox.end()
+
+    def deliver(self) -> None:
+        """A batch has been handed out."""
+        self._inbox.deliver()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._inbox.close()
+
+    def join(self, seconds: float) -> bool:
+        """Waits until the workers can be used for another epoch; returns whether they can."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
