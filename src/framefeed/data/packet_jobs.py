@@ -179,8 +179,9 @@ class PutFrames:
 
 
 class PutLater:
-    """Puts frames of a group into a batch that other jobs decode. These were submitted earlier, so that none waits for
-    this one.
+    """Puts frames of a group into a batch that other jobs decode.
+
+    These were submitted earlier, so that none of them waits for this one.
 
     Args:
         means: What is used.
