@@ -44,7 +44,7 @@ class TinyModel(nn.Module):
 def main() -> int:
     """Trains, and says how fast that was."""
     args = _arguments()
-    rank, world = _join()
+    rank, world = _join(args.device)
     device = args.device
     if device == "cuda" and world > 1:
         device = f"cuda:{int(os.environ['LOCAL_RANK'])}"
@@ -110,12 +110,12 @@ def _train(args: argparse.Namespace, device: str, rank: int, world: int) -> dict
     }
 
 
-def _join() -> tuple[int, int]:
+def _join(device: str) -> tuple[int, int]:
     """This process's rank and the number of processes."""
     if "RANK" not in os.environ:
         return 0, 1
-    several_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
-    distributed.init_process_group("nccl" if several_gpus and "--device" in sys.argv else "gloo")
+    enough_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    distributed.init_process_group("nccl" if device.startswith("cuda") and enough_gpus else "gloo")
     return distributed.get_rank(), distributed.get_world_size()
 
 

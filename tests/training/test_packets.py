@@ -41,7 +41,9 @@ from framefeed import (
 )
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.group_store import GroupStore
-from framefeed.data.packets import GroupLedger, PacketRequest, take_group
+from framefeed.data.packet_group import take_group
+from framefeed.data.packet_requests import GroupLedger
+from framefeed.data.packets import PacketRequest
 from framefeed.source import media_of, open_source
 
 from . import state_help as help

@@ -8,7 +8,8 @@ from framefeed.data.dataset import VideoDataset, VideoSize, video_size_from_file
 from framefeed.data.loader import SkippedSample, VideoLoader, parse_bytes
 from framefeed.data.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
 from framefeed.data.packet_decoder import PacketDecoder, PacketStats
-from framefeed.data.packets import PacketBatch, PacketDataset, PacketGroup
+from framefeed.data.packet_group import PacketGroup
+from framefeed.data.packets import PacketBatch, PacketDataset
 from framefeed.data.stats import LoaderStats
 
 __all__ = [

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,14 +14,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from framefeed.data.assembly import MASK, MISSING, Arrangement, SampleRef, Samples, SampleShape, with_cameras
+from framefeed.data.camera_index import DescribedClip, choose_cameras, describe_clips
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.orders import Layout
 from framefeed.data.videos import Videos
 from framefeed.devices import Fallback
-from framefeed.errors import FramefeedError, InvalidFile, SourceError
+from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
-from framefeed.index.catalog_paths import VIDEO_SUFFIXES
-from framefeed.media import source_error
 from framefeed.process.desc import Changes, ProcessDesc
 
 if TYPE_CHECKING:
@@ -50,16 +46,6 @@ class Clip(NamedTuple):
     name: str
     files: tuple[str | None, ...]
     num_frames: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Described:
-    """What the index says of a clip, before any file is looked at."""
-
-    folder: str
-    num_frames: int | None
-    files: dict[str, str]
-    where: str
 
 
 class MultiCameraDataset(FrameDataset):
@@ -126,8 +112,8 @@ class MultiCameraDataset(FrameDataset):
             raise ValueError(f"sequence_length and frame_stride are at least 1, got {length}, {stride}")
         if tolerance_seconds is not None and not tolerance_seconds >= 0:
             raise ValueError(f"tolerance_seconds is at least 0, got {tolerance_seconds}")
-        described = _described(clips)
-        self.cameras = _camera_names(described, cameras)
+        described = describe_clips(clips)
+        self.cameras = choose_cameras(described, cameras)
         super().__init__(SampleShape(length, len(self.cameras)), processing, seed, device, fallback)
         if MASK in self.processing:
             raise ValueError(f"{MASK!r} is where masks go; choose another name")
@@ -292,7 +278,7 @@ class _Finder:
         self._report = report
         self.indexes: list[VideoIndex] = []
 
-    def clip(self, described: _Described) -> tuple[list[int], int]:
+    def clip(self, described: DescribedClip) -> tuple[list[int], int]:
         """For each camera of a clip the number of its file, and how many frames are to be had of them."""
         numbers: list[int] = []
         lengths: list[int] = []
@@ -313,14 +299,14 @@ class _Finder:
         length = max(lengths) if self._missing == "mask" else min(lengths)
         return numbers, length if described.num_frames is None else min(length, described.num_frames)
 
-    def _find(self, described: _Described, camera: str) -> VideoIndex:
+    def _find(self, described: DescribedClip, camera: str) -> VideoIndex:
         file = described.files.get(camera)
         if file is None:
             has = ", ".join(sorted(described.files)) or "none"
             raise InvalidFile(described.folder, f"has no file of the camera {camera!r}; it has {has}")
         return VideoIndex.scan(file) if self._catalog is None else self._catalog[file]
 
-    def _check_length(self, described: _Described, index: VideoIndex) -> None:
+    def _check_length(self, described: DescribedClip, index: VideoIndex) -> None:
         expected = described.num_frames
         if expected is not None and index.num_frames < expected:
             self._miss(
@@ -396,111 +382,3 @@ def _tolerance(leader: VideoIndex, index: VideoIndex) -> float:
     pair = (leader, index)
     seconds = max(float(np.median(each.frame_seconds(np.arange(each.num_frames)))) for each in pair)
     return DEFAULT_TOLERANCE * seconds + float(max(each.stream.time_base for each in pair))
-
-
-# --- the index file -----------------------------------------------------------------------------------------------
-
-
-def _described(clips: str | os.PathLike[str] | Mapping[str, Any]) -> list[_Described]:
-    if isinstance(clips, Mapping):
-        return list(_entries(clips, "the dict", [""]))
-    path = os.fspath(clips)
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise source_error(path, error) from None
-    except UnicodeDecodeError:
-        raise InvalidFile(path, "is no JSON file: it is not text") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidFile(path, f"is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise InvalidFile(path, "is not as it should be: {video_dir: {clip_id: num_frames}}")
-    try:
-        return list(_entries(content, path, [os.path.dirname(path), ""]))
-    except FramefeedError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InvalidFile(path, str(error)) from None
-
-
-def _entries(content: Mapping[str, Any], where: str, folders: Sequence[str]) -> Iterator[_Described]:
-    """The clips of an index, in its order.
-
-    Args:
-        content: The index.
-        where: What it is called.
-        folders: Where to look for what is not absolute.
-    """
-    if not content:
-        raise ValueError("no clips are given")
-    for folder, inside in content.items():
-        if not isinstance(inside, Mapping) or not inside:
-            raise ValueError(
-                f"{folder!r} is given as {inside!r}, not with clips and their numbers of frames, or cameras and files"
-            )
-        files = [name for name, value in inside.items() if isinstance(value, str | os.PathLike)]
-        if files and len(files) < len(inside):
-            raise ValueError(f"{folder!r} has files such as {files[0]!r}, and others that are none")
-        if files:
-            found = {camera: _found(os.fspath(file), folders, os.path.exists) for camera, file in inside.items()}
-            yield _Described(str(folder), None, {name: known or file for name, (known, file) in found.items()}, where)
-            continue
-        for name, value in inside.items():
-            count = _count(f"{folder}/{name}", value)
-            known, path = _found(os.path.join(folder, name), folders, os.path.isdir)
-            if known is None:
-                raise SourceError(path, f"no such folder, and {where} names it")
-            yield _Described(known, count, _camera_files(known), where)
-
-
-def _count(what: str, value: Any) -> int:
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"{what} has {value!r} frames; a whole number above 0 is possible")
-    return count
-
-
-def _found(path: str, folders: Sequence[str], there: Callable[[str], bool]) -> tuple[str | None, str]:
-    """Where something is, if it is anywhere; and where it should be."""
-    choices = [path] if os.path.isabs(path) else [os.path.join(folder, path) for folder in folders]
-    return next(filter(there, choices), None), choices[0]
-
-
-def _camera_files(folder: str) -> dict[str, str]:
-    """The video files in a folder, by name."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise source_error(folder, error) from None
-    files: dict[str, str] = {}
-    for name in names:
-        camera, suffix = os.path.splitext(name)
-        file = os.path.join(folder, name)
-        if suffix.lower() not in VIDEO_SUFFIXES or name.startswith(".") or os.path.isdir(file):
-            continue
-        if camera in files:
-            raise InvalidFile(
-                folder, f"has two files of the camera {camera!r}: {os.path.basename(files[camera])}, {name}"
-            )
-        files[camera] = file
-    if not files:
-        raise InvalidFile(folder, "has no video file; one for each camera is needed")
-    return files
-
-
-def _camera_names(described: Sequence[_Described], cameras: Sequence[str] | None) -> tuple[str, ...]:
-    known = sorted({camera for each in described for camera in each.files})
-    if cameras is None:
-        return tuple(known)
-    if isinstance(cameras, str):
-        raise ValueError(f"cameras is a list of names, not one: [{cameras!r}]")
-    names = tuple(cameras)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"cameras are one or more different names, got {list(names)}")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"no clip has a camera {unknown[0]!r}; there are {', '.join(known)}")
-    return names

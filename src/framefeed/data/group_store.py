@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefeed.data.assembly import Place
-from framefeed.data.packets import GroupKey, GroupLedger, KnownGroup, PacketGroup
+from framefeed.data.packet_group import GroupKey, PacketGroup
+from framefeed.data.packet_requests import GroupLedger
+from framefeed.data.packets import KnownGroup
 from framefeed.data.threads import Outcome
 from framefeed.data.videos import OpenVideo
 from framefeed.errors import FramefeedError

@@ -84,7 +84,7 @@ class VideoLoader:
     will be needed soon and keeps it, resized, until its batch comes. What it yields is, bit for bit, what it would
     yield without any of that.
 
-    Work is done by threads of this process: decoders release Python's lock, nothing is copied between processes, and
+    Work is done by threads of this process: decoders release Python's lock, no frame is copied between processes, and
     batches that the consumer has let go of are written again.
 
     A batch is a dict: by each name of the dataset's ``processing`` a tensor of the shape (batch, dimensions in
@@ -110,7 +110,7 @@ class VideoLoader:
             the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
         num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
         num_workers: Worker processes that read packets for these threads; 0 for none: the threads read themselves.
-            Workers need no GPU. Each epoch and each iterator that lives beside another one has its own.
+            Workers need no GPU. They live on from one epoch to the next; an iterator beside another one has its own.
         packet_cache: What is kept of packets that workers have sent, so that they need not send them again.
         multiprocessing_context: How workers are started: ``"fork"`` or ``"spawn"``; None for torch's choice.
         pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
@@ -256,7 +256,7 @@ class VideoLoader:
         workers = None
         while workers is None and self._resting:
             before = self._resting.pop()
-            workers = before.workers if before.join(MAX_WAIT_FOR_WORKERS) else None
+            workers = before.workers if before.join(MAX_WAIT_FOR_WORKERS) and not before.failed else None
         if workers is None:
             workers = PacketWorkers(self.dataset, self._num_workers, self._packet_cache, self._worker_context)
         return Separation(workers, self.dataset, batches, self._stats)
@@ -486,7 +486,8 @@ def _close(feed: Feed, separation: Separation | None, resting: list[Separation])
     feed.close()
     if separation is not None:
         separation.close()
-        resting.append(separation)
+        if not separation.failed:
+            resting.append(separation)
 
 
 def _labels(dataset: FrameDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:

@@ -18,8 +18,10 @@ from framefeed.data.assembly import MASK, MISSING, Assembly, SampleShape, shape_
 from framefeed.data.frame_dataset import LABELS, FrameDataset, checked_processing
 from framefeed.data.group_store import Claim, GroupStore, HeldGroup, Places
 from framefeed.data.loader import parse_bytes
+from framefeed.data.packet_group import PacketGroup, take_group
 from framefeed.data.packet_jobs import DecodeFrames, Failed, Job, Means, PutFrames, PutLater
-from framefeed.data.packets import KnownGroup, PacketBatch, PacketGroup, Requests, take_group
+from framefeed.data.packet_requests import Requests
+from framefeed.data.packets import KnownGroup, PacketBatch
 from framefeed.data.threads import Outcome, Threads
 from framefeed.data.videos import OpenVideo, open_video
 from framefeed.data.workshop import CpuWorkshop, Workshop

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from framefeed.data.assembly import Assembly
 from framefeed.data.counting import CountedSource
 from framefeed.data.group_store import GroupStore, HeldGroup, KeptFrame, Places
-from framefeed.data.packets import PacketGroup
+from framefeed.data.packet_group import PacketGroup
 from framefeed.data.threads import Flag
 from framefeed.data.work import Taken
 from framefeed.data.workshop import Workshop

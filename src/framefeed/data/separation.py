@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from framefeed.data.frame_dataset import FrameDataset
-from framefeed.data.packets import GroupLedger, PacketBatch, PacketDataset, PacketGroup, Requests, take_group
+from framefeed.data.packet_group import PacketGroup, take_group
+from framefeed.data.packet_requests import GroupLedger, Requests
+from framefeed.data.packets import PacketBatch, PacketDataset
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.errors import FramefeedError, SourceError
@@ -64,9 +67,24 @@ class PacketWorkers:
         )
 
     def begin(self, batches: Iterator[NDArray[np.int64]]) -> Iterator[PacketBatch]:
-        """Starts reading for an epoch. Ends the one before."""
+        """Starts reading for an epoch. Ends the one before.
+
+        In a thread of its own: where torch starts workers in the main thread, the death of one raises there, at any
+        point, with any lock held. Here it is noticed by whoever takes the batches.
+        """
         self._source.batches = batches
-        return iter(self._loader)
+        begun: Future[Iterator[PacketBatch]] = Future()
+        # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
+        thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
+        thread.start()
+        thread.join()
+        return begun.result()
+
+    def _begin(self, begun: Future[Iterator[PacketBatch]]) -> None:
+        try:
+            begun.set_result(iter(self._loader))
+        except BaseException as error:
+            begun.set_exception(error)
 
 
 class _Batches:
@@ -273,14 +291,17 @@ class _InboxVideos:
     def __init__(self, videos: Videos, inbox: _Inbox) -> None:
         self._videos = videos
         self._inbox = inbox
-        self._sources: dict[int, PacketSource] = {}
+        self._opened: dict[
+            int, tuple[OpenVideo, OpenVideo]
+        ] = {}  # as they were opened, and with packets from the inbox
 
     def __getitem__(self, number: int) -> OpenVideo:
         video = self._videos[number]
-        source = self._sources.get(number)
-        if source is None:
-            source = self._sources.setdefault(number, _InboxSource(self._inbox, number, video.index))
-        return replace(video, source=source)
+        found = self._opened.get(number)
+        if found is None or found[0] is not video:
+            source: PacketSource = _InboxSource(self._inbox, number, video.index)
+            found = self._opened[number] = (video, replace(video, source=source))
+        return found[1]
 
 
 # --- an epoch -----------------------------------------------------------------------------------------------------
@@ -299,6 +320,7 @@ class Separation:
         dataset: The dataset, with packets that come from the workers.
         batches: The same batches, for whoever decodes them.
         workers: The workers.
+        failed: Whether these cannot be used any more.
     """
 
     def __init__(
@@ -317,6 +339,7 @@ class Separation:
         self._source = workers.begin(shared.reader(1))
         self._thread: threading.Thread | None = None
         self.workers = workers
+        self.failed = False
 
     def start(self, opened: Callable[[], int], ahead: int) -> None:
         """Begins to take packets.
@@ -338,6 +361,7 @@ class Separation:
                     return
                 inbox.add(batch)
         except BaseException as error:
+            self.failed = True
             inbox.end(error)
         else:
             inbox.end()
