@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -160,6 +161,51 @@ def test_going_on_from_a_state(truth: Truth) -> None:
     rest = within(60, lambda: list(other))
     assert [batch["labels"] for batch in rest] == [batch["labels"] for batch in whole[3:]]
     assert all(torch.equal(one["small"], two["small"]) for one, two in zip(rest, whole[3:], strict=True))
+
+
+def test_what_is_kept_is_sent_once(truth: Truth) -> None:
+    loader = VideoLoader(_dataset(truth), 8, shuffle=True, drop_last=False, num_workers=2, memory_budget=0)
+    first = within(60, lambda: list(loader))
+    moved = loader.stats().bytes_moved
+    total = sum(os.path.getsize(path) for path in truth.paths)
+    assert 0 < moved < 1.3 * total  # open groups share packets
+    loader.set_epoch(0)
+    second = within(60, lambda: list(loader))
+    assert loader.stats().bytes_moved == moved  # and not again in the next epoch
+    iterator = iter(loader)
+    within(30, lambda: next(iterator))
+    iterator.close()  # what is kept then is kept
+    loader.set_epoch(0)
+    third = within(60, lambda: list(loader))
+    assert loader.stats().bytes_moved == moved
+    for batches in (first, second, third):
+        assert wrong_samples(batches, truth, numbers_of(batches, truth)) == []
+    assert [batch["labels"] for batch in third] == [batch["labels"] for batch in first]
+
+
+def test_batches_without_end(truth: Truth) -> None:
+    class Endless:
+        def __iter__(self) -> Any:
+            return itertools.repeat([3, 1])
+
+    loader = VideoLoader(_dataset(truth), batch_sampler=Endless(), num_workers=1)
+    for _ in range(2):
+        loader.set_epoch(0)
+        iterator = within(30, lambda: iter(loader))
+        for _ in range(100):
+            batch = within(30, lambda iterator=iterator: next(iterator))  # type: ignore[misc]
+            assert wrong_samples([batch], truth, [3, 1]) == []
+        iterator.close()
+
+
+def test_a_cache_that_holds_a_few_groups(truth: Truth) -> None:
+    sizes = []
+    for cache in (0, "6kB", "60kB", "1GiB"):
+        loader = VideoLoader(_dataset(truth), 4, shuffle=True, num_workers=1, packet_cache=cache, memory_budget=0)
+        batches = within(60, lambda loader=loader: list(loader))  # type: ignore[misc]
+        assert wrong_samples(batches, truth, numbers_of(batches, truth)) == []
+        sizes.append(loader.stats().bytes_moved)
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 def test_a_file_that_is_gone(clip_folder: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "PacketGroup",
     "describe_group",
     "group_key",
+    "plan_group",
     "plan_groups",
     "read_group",
     "take_group",
@@ -195,6 +196,18 @@ def plan_groups(table: PacketTable, frames: NDArray[np.int64], *, whole: bool) -
         yield GroupPlan(start, job.packets, shown)
 
 
+def plan_group(table: PacketTable, start: int) -> GroupPlan:
+    """A whole group, by the packet that decoding starts from.
+
+    Raises:
+        ValueError: No frame is decoded from there.
+    """
+    first = np.flatnonzero(table.start[table.frames] == start)[:1]
+    if not len(first):
+        raise ValueError(f"no frame is decoded from packet {start}")
+    return next(plan_groups(table, first, whole=True))
+
+
 def group_key(index: VideoIndex, plan: GroupPlan) -> GroupKey:
     """Names a group of a video."""
     return index.path, index.fingerprint, plan.start
@@ -236,11 +249,7 @@ def read_group(index: VideoIndex, source: PacketSource, plan: GroupPlan, out: ND
 
 def take_group(index: VideoIndex, source: PacketSource, start: int) -> PacketGroup:
     """A whole group of a video, by the packet that decoding starts from."""
-    table = index.packets
-    first = np.flatnonzero(table.start[table.frames] == start)[:1]
-    if not len(first):
-        raise ValueError(f"{index.path}: no frame is decoded from packet {start}")
-    (plan,) = plan_groups(table, first, whole=True)
-    data = torch.empty(int(table.size[plan.packets].sum()), dtype=torch.uint8)
+    plan = plan_group(index.packets, start)
+    data = torch.empty(int(index.packets.size[plan.packets].sum()), dtype=torch.uint8)
     damaged = read_group(index, source, plan, data.numpy())
     return replace(describe_group(index, plan, damaged, whole=True), data=data)

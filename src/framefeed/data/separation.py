@@ -1,7 +1,7 @@
 """Worker processes that read packets for a loader's threads.
 
 A loader's threads decode, and know what will be needed. Here they get the packets from worker processes instead of
-reading them: batches of packets come in the order of the epoch, and a thread that needs a group waits for it.
+reading them: groups come in the order of the epoch, and a thread that needs one waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader
 
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.packet_group import PacketGroup, take_group
-from framefeed.data.packet_requests import GroupLedger, Requests
-from framefeed.data.packets import PacketBatch, PacketDataset
+from framefeed.data.parcels import Asking, GroupReader, Key, Needs, Parcel
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.errors import FramefeedError, SourceError
@@ -32,11 +31,8 @@ __all__ = ["PacketWorkers", "Separation"]
 
 THREAD = "framefeed-packets"
 
-# How long the thread that takes batches waits before it looks again whether there is room for one.
+# How long the thread that takes parcels waits before it looks again whether there is room for a batch.
 PAUSE_SECONDS = 0.002
-
-Key = tuple[int, int]
-"""A group: the number of its file, and the packet that decoding starts from."""
 
 
 # --- the workers --------------------------------------------------------------------------------------------------
@@ -50,51 +46,56 @@ class PacketWorkers:
         count: How many.
         cache_bytes: What is kept of the packets that they have sent, so that they need not send them again.
         context: How they are started, ``"fork"`` or ``"spawn"``; None for torch's choice.
+
+    Attributes:
+        cache_bytes: The same.
+        kept: Groups that were kept when the last epoch ended.
     """
 
     def __init__(self, dataset: FrameDataset, count: int, cache_bytes: int, context: str | None) -> None:
         plain = copy.copy(dataset)
         plain.get_label = None  # that is for the main process
-        self._source = _Batches()
+        self._source = _Wishes()
         self.cache_bytes = cache_bytes
-        self._loader: DataLoader[PacketBatch] = DataLoader(
-            PacketDataset(plain),
-            batch_sampler=Requests(plain, self._source, cache_bytes, False, lambda: None),
+        self.kept: dict[Key, PacketGroup] = {}
+        self._loader: DataLoader[Parcel] = DataLoader(
+            GroupReader(plain),
+            batch_sampler=self._source,
             num_workers=count,
-            collate_fn=PacketDataset.collate,
+            collate_fn=GroupReader.collate,
             multiprocessing_context=context,
             persistent_workers=True,
         )
 
-    def begin(self, batches: Iterator[NDArray[np.int64]]) -> Iterator[PacketBatch]:
+    def begin(self, asking: Asking) -> Iterator[Parcel]:
         """Starts reading for an epoch. Ends the one before.
 
         In a thread of its own: where torch starts workers in the main thread, the death of one raises there, at any
-        point, with any lock held. Here it is noticed by whoever takes the batches.
+        point, with any lock held. Here it is noticed by whoever takes the parcels.
         """
-        self._source.batches = batches
-        begun: Future[Iterator[PacketBatch]] = Future()
+        self._source.asking = asking
+        begun: Future[Iterator[Parcel]] = Future()
         # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
         thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
         thread.start()
         thread.join()
         return begun.result()
 
-    def _begin(self, begun: Future[Iterator[PacketBatch]]) -> None:
+    def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
         try:
             begun.set_result(iter(self._loader))
         except BaseException as error:
             begun.set_exception(error)
 
 
-class _Batches:
-    """The batches of the present epoch."""
+class _Wishes:
+    """What the present epoch asks for."""
 
     def __init__(self) -> None:
-        self.batches: Iterator[NDArray[np.int64]] = iter(())
+        self.asking: Asking | None = None
 
-    def __iter__(self) -> Iterator[Sequence[int]]:
-        return (batch.tolist() for batch in self.batches)
+    def __iter__(self) -> Iterator[list[Key]]:
+        return iter(self.asking or ())
 
 
 class _Shared:
@@ -154,47 +155,52 @@ class _Inbox:
 
     Args:
         dataset: Whose groups they are.
-        cache_bytes: How much is kept.
+        kept: Groups that are here already.
         stats: What is counted into.
     """
 
-    def __init__(self, dataset: FrameDataset, cache_bytes: int, stats: LoaderStats) -> None:
+    def __init__(self, dataset: FrameDataset, kept: dict[Key, PacketGroup], stats: LoaderStats) -> None:
         self._dataset = dataset
-        self._ledger = GroupLedger(cache_bytes)
         self._stats = stats
         self._changed = threading.Condition()
-        self._entries: dict[Key, _Entry] = {}
-        self._batches: deque[list[Key]] = deque()
+        self._entries = {key: _Entry(group, kept=True) for key, group in kept.items()}
+        self._batches: deque[Iterable[Key]] = deque()
         self._end: BaseException | None = None
         self._ended = False
         self.closed = False
 
-    def add(self, batch: PacketBatch) -> None:
-        """Takes a batch of packets."""
-        keys = []
+    def add(self, needs: Needs, parcels: list[Parcel]) -> None:
+        """Takes what a batch needs, and what was sent for it."""
+        sent: dict[Key, PacketGroup | FramefeedError] = {}
+        for parcel in parcels:
+            # What is kept outlives its parcel, whose memory is shared with a worker and is one file that is open.
+            sent.update((key, group.alone() if needs.keys[key] else group) for key, group in parcel.filled())
+            sent.update(parcel.failed)
         with self._changed:
-            self._stats.bytes_moved += batch.num_bytes
-            for place, (file, group) in enumerate(zip(batch.files, batch.filled(), strict=True)):
-                key = (file, group.key[2])
-                keys.append(key)
-                self._stats.groups += 1
-                for old in self._ledger.visit(key, group.num_bytes)[1]:
-                    self._forget(old)
+            self._stats.bytes_moved += sum(parcel.data.numel() for parcel in parcels)
+            self._stats.groups += len(needs.keys)
+            for key, kept in needs.keys.items():
                 entry = self._entries.get(key)
-                failed = batch.failed.get(place)
-                if failed is not None:
-                    entry = self._entries[key] = _Entry(failed, entry.users if entry is not None else 0)
-                elif isinstance(group, PacketGroup):
-                    users = entry.users if entry is not None else 0
-                    entry = self._entries[key] = _Entry(group.alone(), users)
-                elif entry is None:  # it was kept, as far as they know, but could not be read
+                group = sent.get(key)
+                if group is not None:
+                    entry = self._entries[key] = _Entry(group, entry.users if entry is not None else 0)
+                elif entry is None:  # it would have been kept, but could not be read
                     entry = self._entries[key] = _Entry(self._try(key))
                 else:
                     self._stats.group_hits += 1
                 entry.users += 1
-                entry.kept = self._ledger.has(key) and isinstance(entry.group, PacketGroup)
-            self._batches.append(keys)
+                entry.kept = kept and isinstance(entry.group, PacketGroup)
+            for key in needs.dropped:
+                if not needs.keys.get(key, False):
+                    self._forget(key)
+            self._batches.append(needs.keys)
             self._changed.notify_all()
+
+    def kept(self) -> dict[Key, PacketGroup]:
+        """The groups that are kept."""
+        with self._changed:
+            entries = self._entries.items()
+            return {key: each.group for key, each in entries if each.kept and isinstance(each.group, PacketGroup)}
 
     def deliver(self) -> None:
         """The next batch has been handed out: what only it needed is let go of."""
@@ -331,12 +337,15 @@ class Separation:
         stats: LoaderStats,
     ) -> None:
         shared = _Shared(batches)
-        self._inbox = _Inbox(dataset, workers.cache_bytes, stats)
+        kept, workers.kept = workers.kept, {}
+        self._inbox = _Inbox(dataset, kept, stats)
         self.dataset = copy.copy(dataset)
         self.dataset.videos = _InboxVideos(dataset.videos, self._inbox)  # type: ignore[assignment]
         self.batches = shared.reader(0)
+        sizes = ((key, group.num_bytes) for key, group in kept.items())
+        self._asking = Asking(dataset, shared.reader(1), workers.cache_bytes, sizes)
         # Begun here, and not in the thread: workers may be forked.
-        self._source = workers.begin(shared.reader(1))
+        self._source = workers.begin(self._asking)
         self._thread: threading.Thread | None = None
         self.workers = workers
         self.failed = False
@@ -354,17 +363,32 @@ class Separation:
     def _take(self, opened: Callable[[], int], ahead: int) -> None:
         inbox = self._inbox
         try:
-            for count, batch in enumerate(self._source):
+            for count, (needs, parcels) in enumerate(self._arrivals()):
                 while not inbox.closed and count > opened() + ahead:
                     time.sleep(PAUSE_SECONDS)
                 if inbox.closed:
                     return
-                inbox.add(batch)
+                inbox.add(needs, parcels)
         except BaseException as error:
             self.failed = True
             inbox.end(error)
         else:
             inbox.end()
+
+    def _arrivals(self) -> Iterator[tuple[Needs, list[Parcel]]]:
+        """What batches need, and what was sent for each."""
+        early: deque[Parcel] = deque()
+        asked = self._asking.needs
+        while True:
+            if not asked:  # it asks for more when something comes
+                parcel = next(self._source, None)
+                if parcel is not None:
+                    early.append(parcel)
+                elif not asked:
+                    return
+                continue
+            needs = asked.popleft()
+            yield needs, [early.popleft() if early else next(self._source) for _ in range(needs.parcels)]
 
     def deliver(self) -> None:
         """A batch has been handed out."""
@@ -378,4 +402,7 @@ class Separation:
         """Waits until the workers can be used for another epoch; returns whether they can."""
         if self._thread is not None:
             self._thread.join(seconds)
-        return self._thread is None or not self._thread.is_alive()
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        self.workers.kept = self._inbox.kept()
+        return True
