@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,35 @@ def test_memory_stays_flat_over_many_epochs(dataset: VideoDataset) -> None:
         assert loader._budget.taken == 0
     assert eventually(5, lambda: loader_threads() == 0)
     assert loader.stats().memory_held <= 30 * LARGE
+
+
+@pytest.mark.parametrize(("workers", "budget", "early"), [(0, 10**9, 180), (1, 10**9, 180), (0, 48 * SMALL, 36)])
+def test_groups_are_decoded_before_files_come_to_them(
+    workers: int, budget: int, early: int, clip_folder: Path, tmp_path: Path
+) -> None:
+    # Three files of five groups of twelve frames, side by side: all of them come to a new group with the same batch.
+    paths = [shutil.copy(clip("bframes.mp4", clip_folder), tmp_path / f"{number}.mp4") for number in range(3)]
+    dataset = VideoDataset([str(path) for path in paths], processing=PARTS)
+    batches = [[number, 60 + number, 120 + number] for number in range(60)]
+    loader = VideoLoader(
+        dataset, batch_sampler=batches, memory_budget=budget, num_threads=2, buffer_length=1, num_workers=workers
+    )
+    iterator = iter(loader)
+    within(30, lambda: next(iterator))  # and no more is asked for
+    assert eventually(10, lambda: loader.stats().frames_decoded >= early)
+    time.sleep(0.1)
+    assert loader.stats().frames_decoded == early  # a quarter of the memory is for that
+    assert within(30, lambda: sum(1 for _ in iterator)) == 59
+    stats = settled_stats(loader)
+    assert stats.frames_decoded == stats.frames_delivered == 180
+    assert stats.memory_peak <= budget
+
+
+def test_groups_of_a_shuffle_are_decoded_when_they_are_needed(dataset: VideoDataset) -> None:
+    loader = VideoLoader(dataset, 4, shuffle=True, memory_budget=60 * LARGE, num_threads=2, buffer_length=1)
+    iterator = iter(loader)
+    within(30, lambda: next(iterator))
+    time.sleep(0.3)
+    assert loader.stats().misses <= 6 * 4  # open batches, and the two behind them
+    assert loader.stats().frames_decoded < len(dataset)
+    iterator.close()

@@ -38,6 +38,9 @@ __all__ = ["Feed"]
 # How long the process waits at its end for threads that are inside a decoder or wait for a disk.
 MAX_EXIT_SECONDS = 1.0
 
+# Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames.
+PREFETCH_SHARE = 4
+
 
 class _Stopped(Exception):
     """Ends a decoding job that nobody waits for."""
@@ -389,7 +392,7 @@ class Feed:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
         if self._nothing_to_prefetch or (self._opening and self._workshop.frames_ahead):
             return False
-        job = self._ahead.prefetch(self._future.upcoming(2 * self._buffer_length))
+        job = self._ahead.prefetch(self._future.upcoming(2 * self._buffer_length)) or self._prefetch_whole()
         if job is None:
             self._nothing_to_prefetch = True
             return False
@@ -397,6 +400,24 @@ class Feed:
         self._submit(job, None, {})
         self._drop_frames()
         return bool(self._tasks)
+
+    def _prefetch_whole(self) -> GroupJob | None:
+        """A group that will be needed later, and then all of it.
+
+        Where many files are gone through side by side, groups of all of them end at the same time. The next ones are
+        decoded while these are used, so that decoders do not stand still first and are all waited for then.
+        """
+        first = next(self._future.upcoming(1), None)
+        if first is None:
+            return None
+        within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first.video)))
+        missing = self._future.first_missing(within)
+        return None if missing is None else self._ahead.prefetch_whole(missing, within)
+
+    @property
+    def reached(self) -> int:
+        """How many batches of the epoch have been looked at, to decode what they need."""
+        return self.opened + max(self._future.provided, 2 * self._buffer_length) + 2
 
     def _submit(self, planned: GroupJob, batch: FinishedBatch | None, targets: Any) -> None:
         """Adds a group to what is to be decoded; a group is decoded by one thread at a time."""

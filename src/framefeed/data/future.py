@@ -38,12 +38,12 @@ class Planned:
         time: Of the first use.
     """
 
-    __slots__ = ("_known", "_time", "_uses", "numbers")
+    __slots__ = ("_known", "_uses", "numbers", "time")
 
     def __init__(self, numbers: NDArray[np.int64], uses: NDArray[np.int64], time: int) -> None:
         self.numbers = numbers
         self._uses = uses
-        self._time = time
+        self.time = time
         self._known: list[Use] | None = None
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Planned:
 
     def __iter__(self) -> Iterator[Use]:
         """The uses, made while they are gone through."""
-        return map(Use, itertools.count(self._time), *self._uses.tolist())
+        return map(Use, itertools.count(self.time), *self._uses.tolist())
 
     @property
     def uses(self) -> list[Use]:
@@ -76,6 +76,7 @@ class Future:
 
     Attributes:
         error: What the source of batches raised, behind the last batch.
+        provided: For so many of the batches that lie ahead, all frames were found to be held.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Future:
         self._batches: deque[Planned] = deque()
         self._num_uses = 0
         self._window = 0.0
+        self.provided = 0
         self._exhausted = False
         self.error: Exception | None = None
 
@@ -146,11 +148,24 @@ class Future:
             return None
         planned = self._batches.popleft()
         self._num_uses -= len(planned)
+        self.provided = max(0, self.provided - 1)
         return planned
 
     def upcoming(self, batches: int) -> Iterator[Use]:
         """The uses of the next few batches."""
         return (use for planned in itertools.islice(self._batches, batches) for use in planned.uses)
+
+    def first_missing(self, within: float) -> Use | None:
+        """The first use of a frame that is not held, if there is one within a time."""
+        end = self._batches[0].time + within if self._batches else 0.0
+        for planned in itertools.islice(self._batches, self.provided, None):
+            if planned.time > end:
+                return None
+            for use in planned.uses:
+                if not self._ahead.holds((use.video, use.frame)):
+                    return use
+            self.provided += 1
+        return None
 
     def clear(self) -> None:
         """Forgets all."""

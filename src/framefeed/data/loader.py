@@ -391,8 +391,7 @@ class LoaderIterator:
             stats=loader._stats,
         )
         if self._separation is not None:
-            # As many batches are looked at before they are begun.
-            self._separation.start(lambda: feed.opened, 2 * loader._buffer_length + 2)
+            self._separation.start(lambda: feed.reached)
         self._close = weakref.finalize(self, _close, feed, self._separation, loader._resting)
         self._close.atexit = False  # the feeds see to that themselves, all together
         self._bar: ProgressLine | None = None

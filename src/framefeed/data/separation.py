@@ -183,7 +183,9 @@ class _Inbox:
                 entry = self._entries.get(key)
                 group = sent.get(key)
                 if group is not None:
-                    entry = self._entries[key] = _Entry(group, entry.users if entry is not None else 0)
+                    if entry is None or isinstance(entry.group, FramefeedError):
+                        # Otherwise the memory of the one that is here is not taken twice.
+                        entry = self._entries[key] = _Entry(group, entry.users if entry is not None else 0)
                 elif entry is None:  # it would have been kept, but could not be read
                     entry = self._entries[key] = _Entry(self._try(key))
                 else:
@@ -350,21 +352,20 @@ class Separation:
         self.workers = workers
         self.failed = False
 
-    def start(self, opened: Callable[[], int], ahead: int) -> None:
+    def start(self, reached: Callable[[], int]) -> None:
         """Begins to take packets.
 
         Args:
-            opened: How many batches have been begun by those who decode.
-            ahead: How many more they may ask for; so many are taken before they are.
+            reached: How many batches those who decode may have asked for.
         """
-        self._thread = threading.Thread(target=self._take, args=(opened, ahead), name=THREAD, daemon=True)
+        self._thread = threading.Thread(target=self._take, args=(reached,), name=THREAD, daemon=True)
         self._thread.start()
 
-    def _take(self, opened: Callable[[], int], ahead: int) -> None:
+    def _take(self, reached: Callable[[], int]) -> None:
         inbox = self._inbox
         try:
             for count, (needs, parcels) in enumerate(self._arrivals()):
-                while not inbox.closed and count > opened() + ahead:
+                while not inbox.closed and count > reached():
                     time.sleep(PAUSE_SECONDS)
                 if inbox.closed:
                     return

@@ -211,6 +211,17 @@ class LookAhead:
                 return job if job.keep else None
         return None
 
+    def prefetch_whole(self, use: Use, within: float) -> GroupJob | None:
+        """Plans the group of a use that lies further ahead, if all of it is needed within a time from then.
+
+        Such a group is decoded once, however early, and kept until it is used up. Others would be in the way.
+        """
+        group = (use.video, use.start)
+        if max(map(_last, self._future[group].values())) > use.time + within:
+            return None
+        job = self._plan(group, [], use.time)
+        return job if job.keep else None
+
     def claim(self, key: Key) -> bool:
         """Makes sure that a frame stays until it is released, if it is to be kept at all; returns whether it is."""
         held = self._held.get(key)
@@ -364,3 +375,7 @@ class LookAhead:
 
 def _first(times: int | deque[int]) -> int:
     return times if isinstance(times, int) else times[0]
+
+
+def _last(times: int | deque[int]) -> int:
+    return times if isinstance(times, int) else times[-1]
