@@ -6,13 +6,13 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from framefeed.cached import cached_property
 from framefeed.data.assembly import MASK, MISSING, Arrangement, SampleRef, Samples, SampleShape, with_cameras
 from framefeed.data.camera_index import DescribedClip, choose_cameras, describe_clips
 from framefeed.data.frame_dataset import FrameDataset

@@ -288,7 +288,8 @@ class Feed:
                 self._opening = False
                 self._ask_for_opening()
                 self._changed.notify()
-                self._finished.notify_all()
+                if batch is None or not batch.remaining:  # otherwise there is nothing to wake the consumer for
+                    self._finished.notify_all()
 
     def _has_ended(self) -> bool:
         return self._closed
@@ -374,7 +375,7 @@ class Feed:
 
     def _done(self, batch: FinishedBatch, count: int) -> None:
         batch.remaining -= count
-        if not batch.remaining:
+        if not batch.remaining and self._open and batch is self._open[0]:  # the others are looked at when it is taken
             self._finished.notify_all()
 
     def _drop_frames(self) -> None:
@@ -463,17 +464,24 @@ class Feed:
         self._changed.notify()
 
     def _together(self, job: Job) -> list[Job]:
-        """A job and those behind it that are better done with it; as long as every other thread has one, too."""
+        """A job and those of the groups behind its own; as long as every other thread has one, too."""
         jobs = [job]
+        if not self._workshop.frames_together or len(self._tasks) < len(self._threads):
+            return jobs
         frames = len(job.frames)
+        try:
+            starts = self._videos[job.video].starts
+        except (FramefeedError, OSError):  # closed since, and gone: that is found out when it is decoded
+            return jobs
         while len(self._tasks) >= len(self._threads):
-            following = self._tasks[0]
-            if not isinstance(following, Job) or following.video != job.video or following.start < jobs[-1].start:
+            behind = max(jobs[-1].frames) + 1
+            following = self._queued.get((job.video, int(starts[behind]))) if behind < len(starts) else None
+            if following is None or following.start < jobs[-1].start:
                 break
             frames += len(following.frames)
-            if frames > self._workshop.frames_together:
+            if frames > self._workshop.frames_together or following not in self._tasks:
                 break
-            self._tasks.popleft()
+            self._tasks.remove(following)
             jobs.append(following)
         return jobs
 
@@ -530,10 +538,8 @@ class Feed:
         for number in sorted(job.frames):
             key = (job.video, number)
             frame = self._frames[key]
-            if frame.waiting and self._ahead.let_go(key):
-                # All batches that need it are open by now: it goes straight into them.
-                frame.waiting = tuple(batch.plain for batch, _ in frame.waiting)
-                self._nothing_to_prefetch = False
+            if self._goes_straight(key):
+                pass
             elif self._ahead.claim(key):
                 job.keep.add(number)
             elif not frame.waiting:  # dropped meanwhile
@@ -543,6 +549,15 @@ class Feed:
         job.undelivered.update(numbers)
         self._drop_frames()
         return numbers
+
+    def _goes_straight(self, key: Key) -> bool:
+        """Whether all batches that need a frame are open by now: it need not be kept, and goes straight into them."""
+        frame = self._frames[key]
+        if not frame.waiting or not self._ahead.let_go(key):
+            return False
+        frame.waiting = tuple(batch.plain for batch, _ in frame.waiting)
+        self._nothing_to_prefetch = False
+        return True
 
     def _take(self, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], pictures: Sequence[Any]) -> None:
         """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""
@@ -576,7 +591,11 @@ class Feed:
         """Finds out who waits for a picture."""
         job = taken.job
         key = (job.video, taken.number)
-        if taken.bases is None and taken.number not in job.waiting and self._ahead.claim(key):
+        if taken.bases is not None and self._goes_straight(key):
+            self._give_back([taken])
+            taken.bases = None
+            job.keep.discard(taken.number)
+        elif taken.bases is None and taken.number not in job.waiting and self._ahead.claim(key):
             job.keep.add(taken.number)  # decided only while it was being decoded
             taken.bases = self._workshop.allocate(video)
         if taken.bases is None:

@@ -181,11 +181,20 @@ class Future:
         """Videos, frames and packets that decoding starts from, of all frames of samples that are shown."""
         data = self._dataset
         files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(numbers))
-        starts = np.full_like(frames, _UNKNOWN)
-        for file in np.unique(files[frames != MISSING]).tolist():
-            # Where it cannot be opened, that is noticed again, and reported, when the batch is opened.
-            with contextlib.suppress(FramefeedError):
-                of_file = (files == file) & (frames != MISSING)
-                starts[of_file] = data.videos[file].starts[frames[of_file]]
-        uses: NDArray[np.int64] = np.stack([files.ravel(), frames.ravel(), starts.ravel()])
+        starts = np.fromiter(self._starts(files.ravel().tolist(), frames.ravel().tolist()), np.int64, files.size)
+        uses: NDArray[np.int64] = np.stack([files.ravel(), frames.ravel(), starts])
         return uses[:, uses[2] != _UNKNOWN]
+
+    def _starts(self, files: list[int], frames: list[int]) -> Iterator[int]:
+        """The packets that decoding starts from. One by one: often each frame is of another file."""
+        last, of_file = MISSING, None
+        for file, frame in zip(files, frames, strict=True):
+            if frame == MISSING:
+                yield _UNKNOWN
+                continue
+            if file != last:
+                last, of_file = file, None
+                # Where it cannot be opened, that is noticed again, and reported, when the batch is opened.
+                with contextlib.suppress(FramefeedError):
+                    of_file = self._dataset.videos[file].starts
+            yield _UNKNOWN if of_file is None else int(of_file[frame])

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.data.randomness import keys, to_unit, whole_number
 
 __all__ = ["Buffered", "Chunked", "Layout", "Order", "Sequential", "Shuffle", "resolve"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from framefeed.cached import cached_property
 from framefeed.data.orders import Layout
 from framefeed.index.video_index import VideoIndex
 

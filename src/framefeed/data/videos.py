@@ -7,12 +7,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
 from framefeed.index.video_index import VideoIndex

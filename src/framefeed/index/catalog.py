@@ -8,13 +8,13 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from framefeed.cached import cached_property
 from framefeed.errors import CatalogError, FramefeedError, FrameIndexError
 from framefeed.index.catalog_file import CatalogFile
 from framefeed.index.catalog_paths import STORE_CATALOG, UNFINISHED, absolute, candidates, path_hash, resolve

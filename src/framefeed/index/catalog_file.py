@@ -16,7 +16,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.ipc
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.errors import CatalogError
 from framefeed.index.catalog_rows import SCALARS, common_schema, is_stored
 

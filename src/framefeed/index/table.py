@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.index.bitstream import PacketKind
 from framefeed.types import NO_PTS
 
