@@ -4,8 +4,8 @@
     python examples/separation_decode/tables.py --index_file data/index_frame.json --output tables.json
 
 Beside it stand the figures that ACCV-Lab's documentation gives for its own example on A100 GPUs with the same kind of
-files (ten clips of six cameras, HEVC 1600x900, groups of 30, no B-frames). With ``--loader`` the same batches are read
-by ``VideoLoader``, whose threads do both, as well.
+files (ten clips of six cameras, HEVC 1600x900, groups of 30, no B-frames). With ``--loader`` the same is measured
+without workers, whose work the loader's threads do then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 import framefeed
-from framefeed import MultiCameraDataset, ProcessDesc, VideoClipSampler, VideoLoader
 from framefeed.bench.__main__ import machine
 
 MAIN = Path(__file__).with_name("main.py")
@@ -68,8 +66,11 @@ def main() -> int:
                 print(f"{case}, {count}: {summary['frames_per_second']:,.0f} frames/s", file=sys.stderr)
         if args.loader:
             for read_type in ("stream", "random"):
-                direct.setdefault(read_type, []).append(_direct(args, read_type))
-                print(f"VideoLoader, {read_type}: {direct[read_type][-1]:,.0f} frames/s", file=sys.stderr)
+                summary = _run(args, 1, ["--frame_read_type", read_type], num_workers=0)
+                if summary is None:
+                    return 1
+                direct.setdefault(read_type, []).append(summary["frames_per_second"])
+                print(f"without workers, {read_type}: {direct[read_type][-1]:,.0f} frames/s", file=sys.stderr)
     medians = {case: {count: statistics.median(rates) for count, rates in of.items()} for case, of in results.items()}
     _print(medians, {name: statistics.median(rates) for name, rates in direct.items()}, args.device)
     if args.output is not None:
@@ -82,7 +83,7 @@ def main() -> int:
                 "torch": torch.__version__,
             },
             "medians": medians,
-            "video_loader": direct,
+            "without_workers": direct,
             "published_a100": PUBLISHED,
             "runs": details,
         }
@@ -91,13 +92,16 @@ def main() -> int:
     return 0
 
 
-def _run(args: argparse.Namespace, ranks: int, arguments: list[str]) -> dict[str, Any] | None:
+def _run(
+    args: argparse.Namespace, ranks: int, arguments: list[str], num_workers: int | None = None
+) -> dict[str, Any] | None:
     """What ``main.py`` says of a run; None where it failed."""
+    workers = args.num_workers if num_workers is None else num_workers
     start = [sys.executable]
     if ranks > 1:
         start += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
     command = [*start, str(MAIN), "--json", "--index_file", args.index_file, "--device", args.device]
-    command += ["--group_num", str(args.group_num), "--num_workers", str(args.num_workers), *arguments]
+    command += ["--group_num", str(args.group_num), "--num_workers", str(workers), *arguments]
     command += ["--epochs", str(args.epochs), "--warm_up", str(args.warm_up)]
     if args.scale:
         command += ["--scale", args.scale]
@@ -108,26 +112,6 @@ def _run(args: argparse.Namespace, ranks: int, arguments: list[str]) -> dict[str
         return None
     summary: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return summary
-
-
-def _direct(args: argparse.Namespace, read_type: Any) -> float:
-    """Frames a second of a ``VideoLoader`` with the same batches."""
-    width, height = map(int, args.scale.split("x")) if args.scale else (0, 0)
-    desc = ProcessDesc(type="byte", scale_width=width, scale_height=height)
-    dataset = MultiCameraDataset(args.index_file, processing={"frames": desc}, device=args.device)
-    sampler = VideoClipSampler(dataset, args.group_num, frame_read_type=read_type)
-    loader = VideoLoader(dataset, batch_sampler=sampler)
-    frames, seconds = 0, 0.0
-    for epoch in range(args.epochs + args.warm_up):
-        sampler.set_epoch(epoch)
-        done, begin = 0, time.perf_counter()
-        for batch in loader:
-            small = batch["frames"][..., ::16, ::16].float().mean()
-            done += batch["frames"].shape[0] * batch["frames"].shape[1] * batch["frames"].shape[2]
-        float(small)
-        if epoch >= args.warm_up:
-            frames, seconds = frames + done, seconds + time.perf_counter() - begin
-    return frames / seconds
 
 
 def _machine(device: str) -> dict[str, Any]:
@@ -159,7 +143,7 @@ def _print(medians: dict[str, dict[int, float]], direct: dict[str, float], devic
             table.add_row(*row)
         console.print(table)
     for name, rate in direct.items():
-        console.print(f"VideoLoader, {name}: {rate:,.0f} frames/s")
+        console.print(f"without workers, {name}: {rate:,.0f} frames/s")
 
 
 def _arguments() -> argparse.Namespace:
@@ -173,7 +157,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--warm_up", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scale", metavar="WxH")
-    parser.add_argument("--loader", action="store_true", help="VideoLoader with the same batches, too")
+    parser.add_argument("--loader", action="store_true", help="without workers, too")
     parser.add_argument("--output", type=Path, help="JSON file for the results")
     return parser.parse_args()
 
