@@ -62,17 +62,25 @@ def _current_context() -> int:
     return context.value or 0
 
 
+@functools.cache
+def _primary_context(device: int) -> int:
+    """The context of a GPU that PyTorch uses. It is kept for as long as the process lives."""
+    context = ctypes.c_void_p()
+    retain = _function("cuDevicePrimaryCtxRetain", ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+    _check("getting the CUDA context", retain(ctypes.byref(context), device))
+    return context.value or 0
+
+
 @contextlib.contextmanager
 def on_device(device: int) -> Iterator[None]:
     """Makes a GPU this thread's current one meanwhile, in PyTorch's context."""
     import torch
 
     with torch.cuda.device(device):
-        if not _current_context():  # torch leaves that to the first call of the runtime
-            context = ctypes.c_void_p()
-            retain = _function("cuDevicePrimaryCtxRetain", ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
-            _check("getting the CUDA context", retain(ctypes.byref(context), device))
-            _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(context))
+        # Torch sets it only where the device is another one. Libraries with contexts of their own leave theirs behind
+        # in a thread, even one that they have destroyed.
+        if _current_context() != _primary_context(device):
+            _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(_primary_context(device)))
         yield
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from framefeed import ProcessDesc, VideoDataset, VideoLoader
 from framefeed.data import parse_bytes
+from framefeed.data.workshop import CpuWorkshop
 
 from .clips_help import clip, clips_of, eventually, loader_threads, settled_stats, within
 
@@ -176,10 +177,28 @@ def test_memory_stays_flat_over_many_epochs(dataset: VideoDataset) -> None:
     assert loader.stats().memory_held <= 30 * LARGE
 
 
-@pytest.mark.parametrize(("workers", "budget", "early"), [(0, 10**9, 180), (1, 10**9, 180), (0, 48 * SMALL, 36)])
+@pytest.mark.parametrize(
+    ("workers", "budget", "early", "opens_early"),
+    [
+        (0, 10**9, 180, False),
+        (1, 10**9, 180, False),
+        (0, 48 * SMALL, 36, False),
+        (0, 10**9, 180, True),
+        (1, 10**9, 180, True),
+    ],
+)
 def test_groups_are_decoded_before_files_come_to_them(
-    workers: int, budget: int, early: int, clip_folder: Path, tmp_path: Path
+    workers: int,
+    budget: int,
+    early: int,
+    opens_early: bool,
+    clip_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if opens_early:  # as on a GPU
+        monkeypatch.setattr(CpuWorkshop, "frames_ahead", 1000)
+        monkeypatch.setattr(CpuWorkshop, "groups_ahead", 2)
     # Three files of five groups of twelve frames, side by side: all of them come to a new group with the same batch.
     paths = [shutil.copy(clip("bframes.mp4", clip_folder), tmp_path / f"{number}.mp4") for number in range(3)]
     dataset = VideoDataset([str(path) for path in paths], processing=PARTS)

@@ -38,8 +38,9 @@ __all__ = ["Feed"]
 # How long the process waits at its end for threads that are inside a decoder or wait for a disk.
 MAX_EXIT_SECONDS = 1.0
 
-# Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames.
-PREFETCH_SHARE = 4
+# Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames; or
+# complete batches are waiting there.
+PREFETCH_SHARE = DONE_SHARE = 4
 
 
 class _Stopped(Exception):
@@ -258,10 +259,15 @@ class Feed:
 
     def _has_enough(self) -> bool:
         """Whether there is enough to do for all threads, now and when they are done with that; or enough is done."""
+        workshop = self._workshop
         missing = [batch.remaining for batch in self._open]
         if missing.count(0) >= self._buffer_length:
-            return True
-        workshop = self._workshop
+            # Files that are gone through side by side come to new groups with the same batch: what lies behind it is
+            # begun while the batches before are used.
+            done = sum(len(batch.rows) for batch in self._open if not batch.remaining) * len(self._dataset.shown)
+            num_bytes = missing.count(0) * self._batch_bytes
+            if done >= workshop.frames_ahead or num_bytes * DONE_SHARE >= self._budget.num_bytes:
+                return True
         groups = len(self._queued) + len(self._running)
         return groups >= workshop.groups_ahead and sum(missing) >= workshop.frames_ahead
 
@@ -409,7 +415,7 @@ class Feed:
         decoded while these are used, so that decoders do not stand still first and are all waited for then.
         """
         first = next(self._future.upcoming(1), None)
-        if first is None:
+        if first is None or self._workshop.frames_ahead:  # batches are opened early instead
             return None
         within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first.video)))
         missing = self._future.first_missing(within)
