@@ -9,7 +9,7 @@ BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench bench-training bench-gpu clean
+.PHONY: help demo test lint types docs bench bench-training bench-gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ demo: $(VENV)/.installed ## make six clips, read frames at random, prove them ri
 	@$(VENV)/bin/framefeed demo --folder .demo
 
 test: lint types ## lint, types and all tests
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	@$(VENV)/bin/ruff check .
@@ -26,6 +26,10 @@ lint: $(VENV)/.installed-dev ## ruff: rules and format
 
 types: $(VENV)/.installed-dev ## mypy, strict
 	@$(VENV)/bin/mypy
+
+docs: $(VENV)/.installed-dev ## the documentation site, in site/; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
 	@$(BENCH_VENV)/bin/python -m framefeed.bench --output .bench/results.json $(BENCH)
@@ -38,7 +42,7 @@ bench-gpu: ## compare decoding on a GPU with bare decoders and PyNvVideoCodec's 
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m framefeed.bench.gpu --output .bench/gpu.json $(BENCH)
 
 clean: ## remove everything that these targets made
-	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Set where tests run side by side; commands would take it for the width of a terminal.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")

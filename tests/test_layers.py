@@ -42,6 +42,7 @@ LAYERS = (
     "readers",
     "infer",
     "bench",
+    "prepare",
     "cli",
     "__main__",
 )
@@ -56,6 +57,7 @@ KNOWS_PYAV = (
     "verify.py",
     "doctor.py",
     "bench/",
+    "prepare/",
 )
 OTHER_READERS = ("cv2", "decord", "nvidia", "python_vali", "spdl", "torchcodec", "torchvision")
 LIGHT = ("index/", "plan/", "source/", "decode/")

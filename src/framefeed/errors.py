@@ -15,6 +15,8 @@ written for another library keeps catching what it caught::
     ├── FrameTimeError (IndexError, RuntimeError)  no frame is played at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
+    ├── ModelError (ValueError)          a model cannot be loaded, or does not give what is expected
+    ├── OutputError (OSError)            results cannot be written
     ├── SampleTimeout (TimeoutError)     a sample took longer than the loader may wait for it
     ├── StateError (ValueError)          a loader's state cannot be saved or read, or belongs to another loader
     └── MissingBackend (ImportError)     an optional part is not installed
@@ -32,7 +34,9 @@ __all__ = [
     "FramefeedError",
     "InvalidFile",
     "MissingBackend",
+    "ModelError",
     "NoVideoStream",
+    "OutputError",
     "SampleTimeout",
     "SourceError",
     "StateError",
@@ -117,6 +121,14 @@ class FrameSizeError(FramefeedError, ValueError):
 
 class CatalogError(FramefeedError, ValueError):
     """The catalog is damaged or was written by an incompatible version."""
+
+
+class ModelError(FramefeedError, ValueError):
+    """A model cannot be loaded, or does not give what is expected of it."""
+
+
+class OutputError(FramefeedError, OSError):
+    """Results cannot be written."""
 
 
 class SampleTimeout(FramefeedError, TimeoutError):

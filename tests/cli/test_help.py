@@ -12,7 +12,7 @@ import framefeed
 from cli.conftest import Run
 from framefeed.cli import build_parser
 
-COMMANDS = ("index", "pack", "info", "frames", "verify", "demo", "doctor", "readers", "bench")
+COMMANDS = ("index", "pack", "info", "frames", "verify", "infer", "diff", "demo", "doctor", "readers", "bench")
 HEAVY = ("torch", "av", "pyarrow", "numpy")
 
 _PROBE = """

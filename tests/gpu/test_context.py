@@ -12,7 +12,6 @@ import torch
 import clips
 from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
 
-
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
 

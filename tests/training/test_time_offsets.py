@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from framefeed import (
     VideoIndex,
     VideoLoader,
 )
+from framefeed.data.time_offsets import check_times, frames_near
 
-from .clips_help import clip, clips_of, num_frames, painted_number, same_bits, start_of
+from .clips_help import SPECS, clip, clips_of, num_frames, painted_number, same_bits, start_of
 
 BYTE = ProcessDesc(type="byte")
 LEROBOT = {"observation": [-0.2, -0.1, 0.0]}
@@ -66,7 +68,7 @@ def test_constant_rates(name: str, offsets: list[float], clip_folder: Path) -> N
     dataset = VideoDataset(path, delta_timestamps={"frames": offsets}, processing={"frames": BYTE})
     count = num_frames(path)
     assert len(dataset) == count  # every frame is an anchor
-    rate = Fraction({"thirty": 30, "ntsc": Fraction(30000, 1001), "film": Fraction(24000, 1001)}[name.split(".")[0]])
+    rate = Fraction(SPECS[name].get("fps", 30))
     steps = [round(Fraction(offset) * rate) for offset in offsets]
     samples = dataset.__getitems__(list(range(0, count, 3)) + [count - 1])
     for anchor, sample in zip([*range(0, count, 3), count - 1], samples, strict=True):
@@ -118,6 +120,22 @@ def test_tolerance_and_rounded_times(clip_folder: Path) -> None:
             dataset = VideoDataset(path, delta_timestamps={"x": [-1 / 30 + off]}, tolerance_s=0.003)
             assert dataset[1]["x_is_pad"].tolist() == [False]
             assert dataset[0]["x_is_pad"].tolist() == [True]
+
+
+def test_times_that_floats_cannot_count() -> None:
+    """Nanoseconds since 1970, as cameras write them: near the anchor they have to be exact."""
+    begin, step = 1_700_000_000_000_000_123, 33_333_333
+    times = begin + step * np.arange(30, dtype=np.int64)
+    index: Any = SimpleNamespace(
+        packets=SimpleNamespace(frame_pts=times, frame_duration=np.full(30, step)),
+        stream=SimpleNamespace(time_base=Fraction(1, 10**9)),
+        num_frames=30,
+        path="clock",
+    )
+    near = frames_near(index, np.arange(30), [-0.033333333, 0.0], 0)
+    assert near.frames.tolist() == [[max(0, frame - 1), frame] for frame in range(30)]
+    assert near.padded.sum() == 1 and near.padded[0, 0] and near.away.max() < 1e-9
+    check_times(index, [-0.033333333, 0.0], 0)
 
 
 def test_several_names_and_labels_of_the_anchor(clip_folder: Path) -> None:

@@ -11,7 +11,21 @@ import sys
 from collections.abc import Sequence
 
 import framefeed
-from framefeed.cli import bench, demo, doctor, frames, index, info, pack, readers, verify
+from framefeed.cli import (
+    bench,
+    demo,
+    diff,
+    doctor,
+    frames,
+    index,
+    infer,
+    info,
+    pack,
+    prepare,
+    readers,
+    sampling,
+    verify,
+)
 from framefeed.errors import FramefeedError
 
 __all__ = ["build_parser", "main"]
@@ -31,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"framefeed {framefeed.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for command in (index, pack, info, frames, verify, demo, doctor, readers, bench):
+    for command in (index, prepare, pack, info, sampling, frames, verify, infer, diff, demo, doctor, readers, bench):
         command.add_parser(commands)
     return parser
 

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli import exercise
+
 if TYPE_CHECKING:
     from framefeed.bench.suite.config import Config
     from framefeed.bench.suite.videos import Video
 
-__all__ = ["add_parser"]
+__all__ = ["add_parser", "progress"]
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 INTERRUPTED = 130
@@ -29,7 +31,8 @@ def add_parser(commands: Any) -> None:
         help="compare the libraries that read video, on your files and machine",
         description="Reads the same frames with several libraries: checks them, then takes the time, in turns. Writes "
         "JSON and a page with plots. Without files it makes its own clips.",
-        epilog="exit codes: 0 all frames were right, 1 a reader gave wrong frames or failed, 2 nothing was measured",
+        epilog="exit codes: 0 all frames were right, 1 a reader gave wrong frames or failed, 2 nothing was measured. "
+        "`framefeed bench exercise --help` tells of another comparison: ways to draw and read batches of many files.",
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="*", help="a video; none for generated clips")
@@ -77,6 +80,22 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--html", metavar="FILE", type=Path, help="the page (default: beside the results)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
+    _add_exercise(parser)
+
+
+def _add_exercise(parser: argparse.ArgumentParser) -> None:
+    """Gives ``bench exercise`` arguments of its own; a file of that name is ``./exercise``.
+
+    Parsers of argparse have either files or commands behind their options, not both.
+    """
+    parse_files = parser.parse_known_args
+
+    def parse(args: Any = None, namespace: Any = None) -> Any:
+        if args and args[0] == "exercise":
+            return exercise.make_parser().parse_known_args(args[1:], namespace)
+        return parse_files(args, namespace)
+
+    parser.parse_known_args = parse  # type: ignore[method-assign]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             if args.readers == "all" or name in readers:
                 console.print_lines(f"not compared: {name}: {why}")
     interrupted = False
-    with _progress(show=not args.json) as report:
+    with progress(show=not args.json) as report:
         videos = _videos(args, config, report)
         about = {"command": _command(), "search": search, "num_threads": args.threads, "known": known}
         bench = Bench(config, videos, args.output, **about)
@@ -169,7 +188,8 @@ def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int
 
 
 @contextmanager
-def _progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
+def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr, which is told the steps done, the steps in all, and what is being done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

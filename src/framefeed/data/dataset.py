@@ -19,9 +19,10 @@ from framefeed.data.assembly import Arrangement, SampleRef, SampleShape
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.orders import Layout
 from framefeed.data.sequences import Sequences
+from framefeed.data.time_offsets import DEFAULT_TOLERANCE_S, Anchored, Offsets, check_times
 from framefeed.data.videos import Videos
 from framefeed.devices import Fallback
-from framefeed.errors import FramefeedError, InvalidFile
+from framefeed.errors import FramefeedError, FrameTimeError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
 from framefeed.index.catalog_paths import files_meant
@@ -91,14 +92,21 @@ class VideoDataset(FrameDataset):
         sequence_length: Frames of a sample.
         frame_stride: From one frame of a sequence to the next: 2 takes every other frame.
         fps: Frames a second of a sequence, instead of a stride: for each the frame that is shown at its time.
+        delta_timestamps: Times in seconds around an anchor frame, instead of a sequence, by the names of
+            ``processing``: ``{"observation": [-0.2, -0.1, 0.0]}``. Every frame of a file is the anchor of a sample;
+            names without times show the anchor alone. Frames are found by their exact times. Before the beginning and
+            after the end of a file its first and its last frame are shown, and ``"observation_is_pad"`` is True there.
+            LeRobot's datasets mean the same by it.
+        tolerance_s: How far from its time a frame of ``delta_timestamps`` may be, in seconds. Checked for all samples
+            when the dataset is made.
         processing: What is made of a sequence, by name: each description gives one tensor. None gives ``"default"``:
             all frames in full size, RGB, float values from 0 to 255.
         get_label: ``get_label(filename, frame_index, changes)`` with the file as it was given, the number of the
-            sequence's first frame, and by name what was done to it at random.
+            sequence's first frame (with ``delta_timestamps``, of the anchor), and by name what was done at random.
         catalog: A ``Catalog``, or its path, so that files are not scanned.
         seed: For random crops and flips: these depend on the seed, the epoch and the sample, and on nothing else.
-        on_error: What a file does that cannot be indexed: ``"raise"``, or ``"skip"`` to leave it out and note it in
-            ``report``.
+        on_error: What a file does that cannot be indexed, or has no frames at the times of ``delta_timestamps``:
+            ``"raise"``, or ``"skip"`` to leave it out and note it in ``report``.
         device: Where samples are: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, decoded there, or ``"auto"`` for a GPU where
             one can be used.
         fallback: ``"cpu"`` decodes files that the GPU cannot decode on the CPU, and uploads their frames; None raises.
@@ -106,7 +114,12 @@ class VideoDataset(FrameDataset):
 
     Attributes:
         filenames: The files that are used. Those without a whole sequence are left out, with a warning.
-        report: Files that could not be indexed, and why.
+        report: Files that were left out by ``on_error``, and why.
+
+    Raises:
+        FrameTimeError: A file has no frame within ``tolerance_s`` of a time.
+        FramefeedError: A file cannot be indexed.
+        ValueError: An argument is not possible, or not together with another one.
     """
 
     def __init__(
@@ -116,6 +129,8 @@ class VideoDataset(FrameDataset):
         *,
         frame_stride: int = 1,
         fps: float | Fraction | None = None,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        tolerance_s: float = DEFAULT_TOLERANCE_S,
         processing: Mapping[str, ProcessDesc] | None = None,
         get_label: GetLabel | None = None,
         catalog: Catalog | str | os.PathLike[str] | None = None,
@@ -131,17 +146,33 @@ class VideoDataset(FrameDataset):
             raise ValueError("give either frame_stride or fps")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+        if not (tolerance_s >= 0 and math.isfinite(tolerance_s)):
+            raise ValueError(f"tolerance_s is at least 0, got {tolerance_s}")
+        self._offsets: Offsets | None = None
+        if delta_timestamps is not None:
+            if (length, stride, rate) != (1, 1, None):
+                raise ValueError("give either delta_timestamps, or sequence_length with frame_stride or fps")
+            self._offsets, processing = Offsets.of(delta_timestamps, processing)
+            length = len(self._offsets.seconds)
         super().__init__(SampleShape(length), processing, seed, device, fallback)
         self.sequence_length = length
         self.get_label = get_label
         self.report: list[BadFile] = []
         files = self._collect(filenames, catalog, on_error)
-        sequences = Sequences(files.num_frames, length, stride, rate, files.find)
+        if self._offsets is not None:
+            files = self._with_times(files, self._offsets, tolerance_s, on_error)
+
+        def arranged(files: _Files) -> Sequences:
+            if self._offsets is not None:
+                return Anchored(files.num_frames, self._offsets.seconds, tolerance_s, files.find)
+            return Sequences(files.num_frames, length, stride, rate, files.find)
+
+        sequences = arranged(files)
         short = np.flatnonzero(sequences.counts == 0).tolist()
         if short:
             _warn_short([files.names[file] for file in short], length, stride)
             files = files.only(np.flatnonzero(sequences.counts).tolist())
-            sequences = Sequences(files.num_frames, length, stride, rate, files.find)
+            sequences = arranged(files)
         self._files = files
         self.sequences = sequences
         self.filenames = files.names
@@ -185,13 +216,26 @@ class VideoDataset(FrameDataset):
                 if on_error == "raise":
                     raise
                 self.report.append(BadFile(name, error.reason))
-        if self.report:
-            more = f" and {len(self.report) - 3} more" if len(self.report) > 3 else ""
-            what = "; ".join(f"{bad.path}: {bad.reason}" for bad in self.report[:3])
-            warnings.warn(f"left out {len(self.report)} of {len(names)} files: {what}{more}", stacklevel=3)
+        _warn_bad(self.report, len(names))
         if catalog is None:
             return _Files(tuple(kept), np.array([index.num_frames for index in found], np.int64), tuple(found))
         return _Files(tuple(kept), catalog.num_frames[found], (), catalog, tuple(found))
+
+    def _with_times(self, files: _Files, offsets: Offsets, tolerance_s: float, on_error: str) -> _Files:
+        """The files that have frames at the times that are wanted."""
+        good: list[int] = []
+        bad: list[BadFile] = []
+        for file, name in enumerate(files.names):
+            try:
+                check_times(files.find(file), offsets.seconds, tolerance_s)
+                good.append(file)
+            except FrameTimeError as error:
+                if on_error == "raise":
+                    raise
+                bad.append(BadFile(name, error.reason))
+        _warn_bad(bad, len(files.names))
+        self.report += bad
+        return files.only(good) if bad else files
 
     def _open_videos(self) -> Videos:
         return Videos(self._files.names, self._files.find, self.processing, self.device, self.fallback)
@@ -206,10 +250,18 @@ class VideoDataset(FrameDataset):
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
         """What ``get_label`` says of a sample."""
         assert self.get_label is not None
+        if self._offsets is not None:
+            return self.get_label(*self.locate(sample.number), changes)
         return self.get_label(self.filenames[sample.files[0]], sample.frames[0], changes)
 
+    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Masks of frames that are shown in the place of others."""
+        if not isinstance(self.sequences, Anchored) or self._offsets is None:
+            return {}
+        return self._offsets.masks(self.sequences.padded(samples))
+
     def locate(self, sample: int) -> tuple[str, int]:
-        """The file of a sample and the number of its first frame."""
+        """The file of a sample and the number of its first frame, or of its anchor."""
         files, firsts = self.sequences.locate([self.checked_number(sample)])
         return self.filenames[int(files[0])], int(firsts[0])
 
@@ -242,6 +294,13 @@ def _names(filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
             raise InvalidFile(name, "leads to no video file")
         names += files
     return names
+
+
+def _warn_bad(bad: Sequence[BadFile], count: int) -> None:
+    if bad:
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        what = "; ".join(f"{each.path}: {each.reason}" for each in bad[:3])
+        warnings.warn(f"left out {len(bad)} of {count} files: {what}{more}", stacklevel=4)
 
 
 def _warn_short(names: Sequence[str], length: int, stride: int) -> None:

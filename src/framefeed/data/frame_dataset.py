@@ -126,9 +126,14 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
         """Whether slots of samples may be empty."""
         return False
 
+    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """What is told of samples beside their frames, by name, a row for each; they are given by number."""
+        return {}
+
     def finish(self, batch: dict[str, Tensor], samples: Samples) -> dict[str, Any]:
         """What is handed out for a batch of these samples, labels apart."""
-        return dict(batch)
+        told = {name: torch.from_numpy(rows).to(self.device) for name, rows in self.beside(samples.numbers).items()}
+        return {**batch, **told}
 
     def label_of(self, sample: SampleRef) -> Any:
         """The label of a sample that nobody has decoded.

@@ -397,6 +397,8 @@ class PacketDecoder:
             batch = dict(with_cameras(tensors, self._processing, packets.shape.cameras))
         if packets.masked:
             batch[MASK] = torch.from_numpy(packets.shape.mask(frames, shown)).to(self.device)
+        for name, told in packets.beside.items():
+            batch[name] = torch.from_numpy(told[rows]).to(self.device)
         if packets.labels is not None:
             batch[LABELS] = [packets.labels[row] for row in rows]
         self._stats.batches += 1

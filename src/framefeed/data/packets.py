@@ -79,6 +79,7 @@ class PacketBatch:
         following: For each group, the first of its own frames that may be asked for next; None where that is not known.
         cameras: Whether samples have a dimension for cameras.
         masked: Whether slots may stay empty, and a mask says which.
+        beside: What is told of samples beside their frames, by name, a row for each.
     """
 
     samples: Samples
@@ -94,6 +95,7 @@ class PacketBatch:
     following: list[int] | None = None
     cameras: bool = False
     masked: bool = False
+    beside: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -245,6 +247,7 @@ class _Gathered:
             failed,
             cameras=source.has_cameras,
             masked=source.has_mask,
+            beside=source.beside(samples.numbers),
         )
 
     def following(self, numbers: NDArray[np.int64]) -> list[int]:

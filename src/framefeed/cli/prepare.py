@@ -1,0 +1,234 @@
+"""``framefeed prepare``: a collection of videos, ready for training; or a report on the distance of keyframes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framefeed.prepare import GopReport, PrepareResult
+
+__all__ = ["add_parser"]
+
+ALL_GOOD, SOME_BAD, INTERRUPTED = 0, 1, 130
+SHOWN = 20  # bad videos and warnings printed; JSON has all
+
+CODECS = ("h264", "hevc", "vp9", "av1")
+ONLY_WRITING = ("gop", "container", "audio", "min_scene_seconds", "catalog")
+ONLY_REPORT = ("sample", "seconds", "gops", "seed", "output", "plot")
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "prepare",
+        help="make videos ready for training: size, codec, keyframes, scenes",
+        description="Writes videos anew with a keyframe exactly every N frames, in closed groups; frames and their "
+        "times stay exact. What was interrupted, in whatever way, goes on when the command is repeated, and what is "
+        "there is not done again. With --report nothing is written: a little of some videos is encoded with several "
+        "distances of keyframes, and size and reading times are shown.",
+        epilog="exit codes: 0 all is well, 1 some videos could not be prepared (they are listed), 2 nothing could be "
+        "done, 130 interrupted",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "paths",
+        metavar="SOURCE",
+        nargs="+",
+        help="videos, folders, patterns, catalogs, packet stores; at last OUT",
+    )
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--size", metavar="WxH", help="of all pictures, as 640x360")
+    shape.add_argument("--short-side", metavar="N", type=_count, help="in pixels; the other one by the picture's shape")
+    parser.add_argument("--codec", choices=CODECS, default="h264", help="(default: h264)")
+    parser.add_argument("--gop", metavar="N", type=_count, help="frames from one keyframe to the next (default: 30)")
+    parser.add_argument("--b-frames", metavar="N", type=_whole, default=0, help="in a row at most (default: 0)")
+    parser.add_argument("--crf", metavar="N", type=_whole, help="quality, less is better (default: the encoder's)")
+    parser.add_argument("--preset", metavar="NAME", help="the encoder's speed, as veryfast; a number for vp9 and av1")
+    parser.add_argument("--fps", metavar="RATE", help="a steady rate, as 30000/1001 (default: each frame's own time)")
+    parser.add_argument("--pixel-format", metavar="NAME", default="auto", help="auto (default), keep, or as yuv420p")
+    parser.add_argument("--container", choices=("mp4", "mov", "mkv", "webm"), help="of outputs (default: mp4)")
+    parser.add_argument("--audio", choices=("drop", "copy"), help="what becomes of sound (default: drop)")
+    parser.add_argument("--scenes", action="store_true", help="split videos at cuts, a file for each scene")
+    parser.add_argument("--min-scene-seconds", metavar="S", type=float, help="no scene is shorter (default: 1)")
+    parser.add_argument("--force", action="store_true", help="encode also videos that are as they should be")
+    parser.add_argument("--threads", metavar="N", type=_count, default=1, help="of one encoder (default: 1)")
+    parser.add_argument("--workers", metavar="N", type=_count, help="videos at once (default: as CPUs allow)")
+    parser.add_argument("--catalog", metavar="FILE", type=Path, help="to be written (default: OUT/catalog.arrow)")
+    parser.add_argument("--restart", action="store_true", help="begin anew where OUT was made with other options")
+    parser.add_argument("--report", action="store_true", help="show what distances of keyframes cost; no OUT is given")
+    report = parser.add_argument_group("with --report")
+    report.add_argument("--sample", metavar="N", type=_count, help="videos that are taken (default: 8)")
+    report.add_argument("--seconds", metavar="S", type=float, help="how much of each (default: 10)")
+    report.add_argument("--gops", metavar="N,N", type=_counts, help="distances (default: 1,8,30,60,250)")
+    report.add_argument("--seed", metavar="S", type=_whole, help="chooses videos and frames (default: 0)")
+    report.add_argument("--output", metavar="FILE", type=Path, help="writes the numbers, as report.json")
+    report.add_argument("--plot", metavar="FILE", type=Path, help="writes a plot, as report.svg")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but bad videos and warnings")
+    parser.set_defaults(run=run, fail=parser.error)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command."""
+    _check(args)
+    given = {
+        "size": args.size,
+        "short_side": args.short_side,
+        "codec": args.codec,
+        "b_frames": args.b_frames,
+        "crf": args.crf,
+        "preset": args.preset,
+        "fps": args.fps,
+        "pixel_format": args.pixel_format,
+        "threads": args.threads,
+        "workers": args.workers,
+        "progress": False if args.json or args.quiet else None,  # None: on a terminal
+    }
+    names = ONLY_REPORT[:4] if args.report else ONLY_WRITING
+    given |= {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    try:
+        return _report(args, given) if args.report else _prepare(args, given)
+    except KeyboardInterrupt:
+        if not args.report:
+            sys.stderr.write("framefeed: interrupted; the same command goes on where it was\n")
+        return INTERRUPTED
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Ends the program where options do not go together, or are not possible."""
+    from framefeed.prepare.options import Options, parse_fps, parse_size
+
+    wrong = ONLY_WRITING if args.report else ONLY_REPORT
+    for name in wrong:
+        if getattr(args, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            args.fail(f"{option} does not go with --report" if args.report else f"{option} needs --report")
+    if args.report and (args.scenes or args.restart or args.force):
+        args.fail("--scenes, --restart and --force do not go with --report")
+    if not args.report and len(args.paths) < 2:
+        args.fail("SOURCE and OUT are needed, or --report SOURCE")
+    names = ("short_side", "codec", "gop", "b_frames", "crf", "preset", "pixel_format", "container", "audio", "threads")
+    chosen = {name: getattr(args, name) for name in (*names, "min_scene_seconds") if getattr(args, name) is not None}
+    try:
+        Options(size=parse_size(args.size), fps=parse_fps(args.fps), scenes=args.scenes, **chosen)
+        if args.seconds is not None and not args.seconds > 0:
+            raise ValueError(f"--seconds {args.seconds} is not possible; it is above 0")
+    except ValueError as error:
+        args.fail(str(error))
+
+
+def _prepare(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    from framefeed import prepare
+
+    *sources, out = args.paths
+    result = prepare.run(sources, out, scenes=args.scenes, force=args.force, restart=args.restart, **given)
+    if args.json:
+        _print_json(result)
+    else:
+        _print(args, result)
+    return SOME_BAD if result.bad else ALL_GOOD
+
+
+def _print(args: argparse.Namespace, result: PrepareResult) -> None:
+    from framefeed.cli import console
+
+    if not args.quiet:
+        columns = ("output", "videos", "files", "bytes", "new", "kept as they were", "frames/s", "bad")
+        kept = sum(video.how == "remuxed" for video in result.videos)
+        rate = result.num_frames / result.seconds if result.num_frames else None
+        counts = (len(result.videos), result.num_outputs, result.num_bytes, result.num_new, kept, rate, len(result.bad))
+        console.print_table(console.make_table(columns, [(str(result.out), *counts)]))
+    for title, rows in (
+        ("warning", result.warnings),
+        ("reason", [(bad.path, bad.reason) for bad in result.bad]),
+    ):
+        if rows:
+            kind = "bad video" if title == "reason" else "video"
+            console.print_table(console.make_table((kind, title), rows[:SHOWN]))
+        if len(rows) > SHOWN:
+            console.print_lines(f"and {len(rows) - SHOWN} more (--json lists them)")
+
+
+def _print_json(result: PrepareResult) -> None:
+    from framefeed.cli import console
+
+    console.print_json(
+        {
+            "out": str(result.out),
+            "catalog": str(result.catalog),
+            "videos": len(result.videos),
+            "new": result.num_new,
+            "files": result.num_outputs,
+            "bytes": result.num_bytes,
+            "kept": sum(video.how == "remuxed" for video in result.videos),
+            "frames": result.num_frames,
+            "seconds": round(result.seconds, 3),
+            "warnings": [{"file": path, "warning": text} for path, text in result.warnings],
+            "bad": [{"file": bad.path, "reason": bad.reason} for bad in result.bad],
+        }
+    )
+
+
+def _report(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    import json
+
+    from framefeed import prepare
+    from framefeed.bench.scatter import write_text
+    from framefeed.cli import console
+    from framefeed.prepare.plot import report_plot
+
+    found = prepare.report(args.paths, **given)
+    if args.output is not None:
+        write_text(args.output, json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+    if args.plot is not None:
+        write_text(args.plot, report_plot(found))
+    if args.json:
+        console.print_json(found.as_json())
+    else:
+        _print_report(args, found)
+    return SOME_BAD if found.bad else ALL_GOOD
+
+
+def _print_report(args: argparse.Namespace, found: GopReport) -> None:
+    from framefeed.cli import console
+
+    if not args.quiet:
+        columns = ("GOP", "kB/s", "size", "packets/frame", "ms/frame", "packets/clip", "ms/clip", "frames/s in order")
+        rows = [
+            (
+                "as it is" if row.gop is None else str(row.gop),
+                row.bytes_per_second / 1000,
+                row.relative_size,
+                row.packets_per_frame,
+                row.frame_ms,
+                row.packets_per_clip,
+                row.clip_ms,
+                row.frames_per_second,
+            )
+            for row in (*found.rows, found.source)
+        ]
+        title = f"{len(found.files)} videos, {found.seconds:.0f} s of them as {found.options.codec}; clips of 16 frames"
+        console.print_table(console.make_table(columns, rows, title=title))
+        console.print_lines(found.recommendation())
+    if found.bad:
+        bad = [(each.path, each.reason) for each in found.bad[:SHOWN]]
+        console.print_table(console.make_table(("bad video", "reason"), bad))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 0, 1, 2 ...")
+    return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(part) for part in text.split(",")]

@@ -1,0 +1,8 @@
+"""Models of all kinds behind one small interface."""
+
+from __future__ import annotations
+
+from framefeed.infer.engines.base import Engine, Signature
+from framefeed.infer.engines.choose import choose_device, model_identity, open_engine
+
+__all__ = ["Engine", "Signature", "choose_device", "model_identity", "open_engine"]

@@ -1,0 +1,201 @@
+"""Segments that are done, while a run is not: a file that only grows, so that a run can go on after a kill."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from framefeed.errors import OutputError, StateError
+from framefeed.infer.rows import FOUND
+from framefeed.infer.work import BadFrame
+
+__all__ = ["Done", "Journal", "MemoryJournal"]
+
+_HEADER = struct.Struct("<4sIII")  # mark, bytes of the description, bytes of rows, CRC-32 of both
+_MARK = b"FFI1"
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """A segment that is done.
+
+    Attributes:
+        key: Names its frames, whatever the number of the segment.
+        found: Detections with ``FOUND``'s columns; videos are numbered as in ``bad``, by their place in the segment.
+        num_frames: Frames that the model saw.
+        bad: Frames that could not be had.
+        classes: Names of classes that came with the model.
+    """
+
+    key: str
+    found: pa.Table
+    num_frames: int
+    bad: list[BadFrame] = field(default_factory=list)
+    classes: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """What is written."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, FOUND) as writer:
+            writer.write_table(self.found)
+        rows: bytes = sink.getvalue().to_pybytes()
+        bad = [[each.video, each.frame, each.reason] for each in self.bad]
+        said = {"key": self.key, "num_frames": self.num_frames, "bad": bad, "classes": self.classes}
+        text = json.dumps(said).encode()
+        return _HEADER.pack(_MARK, len(text), len(rows), zlib.crc32(rows, zlib.crc32(text))) + text + rows
+
+
+class MemoryJournal:
+    """The same in memory, for runs that write no file."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, Done] = {}
+
+    def __contains__(self, key: str) -> bool:
+        """Whether there is anything of a segment."""
+        return key in self._done
+
+    def keys(self) -> list[str]:
+        """Segments that are done, without those that lack frames: these are tried again."""
+        return list(self._done)
+
+    def add(self, done: Done) -> None:
+        """Notes a segment."""
+        self._done[done.key] = done
+
+    def read(self, key: str) -> Done:
+        """A segment that is done."""
+        return self._done[key]
+
+
+class Journal:
+    """A journal in a file. Only one process has it open at a time.
+
+    A record counts when it is whole: what a kill or a full disk has cut off is written over.
+
+    Args:
+        path: The file.
+
+    Raises:
+        StateError: Another process has it.
+        OutputError: It cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._end = 0
+        self._places: dict[str, tuple[int, int, int]] = {}
+        self._complete: dict[str, bool] = {}
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise self._error(error) from error
+        for place, text, length in self._records():
+            said = json.loads(text)
+            self._note(said["key"], place, len(text), length, complete=not said["bad"])
+
+    def _open(self) -> int:
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    return descriptor
+            except FileNotFoundError:
+                pass  # whoever had it has just finished, and removed it
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    os.close(descriptor)
+                    raise StateError(self._path, "another process is at this run") from None
+                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    return descriptor  # a file system without locks
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _records(self) -> Iterator[tuple[int, bytes, int]]:
+        """Where each whole record begins, its description, and the length of its rows."""
+        with open(self._path, "rb") as file:
+            while True:
+                head = file.read(_HEADER.size)
+                if len(head) < _HEADER.size:
+                    return
+                mark, length, rows, checksum = _HEADER.unpack(head)
+                body = file.read(length + rows) if mark == _MARK else b""
+                if len(body) < length + rows or zlib.crc32(body) != checksum or mark != _MARK:
+                    return
+                yield self._end, body[:length], rows
+                self._end = file.tell()
+
+    def _note(self, key: str, place: int, length: int, rows: int, *, complete: bool) -> None:
+        self._places[key] = (place, length, rows)
+        self._complete[key] = complete
+
+    def _error(self, error: OSError) -> OutputError:
+        return OutputError(
+            self._path,
+            f"cannot be written ({error.strerror or error}); what is done is kept, and the same command goes on",
+        )
+
+    def __len__(self) -> int:
+        """Number of segments in it."""
+        return len(self._places)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether there is anything of a segment."""
+        return key in self._places
+
+    def keys(self) -> list[str]:
+        """Segments that are done, without those that lack frames: these are tried again."""
+        return [key for key, complete in self._complete.items() if complete]
+
+    def add(self, done: Done) -> None:
+        """Notes a segment; it is on the disk when this returns.
+
+        Raises:
+            OutputError: It cannot be written. What was noted before stays.
+        """
+        data = done.to_bytes()
+        place = self._end
+        try:
+            os.ftruncate(self._descriptor, place)
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], place + written)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._error(error) from error
+        self._end = place + len(data)
+        _, length, rows, _ = _HEADER.unpack(data[: _HEADER.size])
+        self._note(done.key, place, length, rows, complete=not done.bad)
+
+    def read(self, key: str) -> Done:
+        """A segment that is done."""
+        place, length, rows = self._places[key]
+        try:
+            data = os.pread(self._descriptor, length + rows, place + _HEADER.size)
+        except OSError as error:
+            raise self._error(error) from error
+        said: dict[str, Any] = json.loads(data[:length])
+        found = pa.ipc.open_stream(pa.py_buffer(data[length:])).read_all()
+        return Done(key, found, said["num_frames"], [BadFrame(*each) for each in said["bad"]], tuple(said["classes"]))
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        os.ftruncate(self._descriptor, 0)
+        self._end = 0
+        self._places.clear()
+        self._complete.clear()
+
+    def close(self) -> None:
+        """Leaves it to the next one."""
+        os.close(self._descriptor)

@@ -1,0 +1,165 @@
+"""Rows: what is found, as Arrow tables on their way to CSV and Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framefeed.errors import InvalidFile, OutputError, SourceError
+
+__all__ = ["COLUMNS", "FOUND", "RowWriter", "check_suffix", "finish_rows", "read_rows", "sorted_found"]
+
+_BOX = [(name, pa.float32()) for name in ("x1", "y1", "x2", "y2")]
+
+FOUND = pa.schema(
+    [("video", pa.int32()), ("frame_index", pa.int64()), *_BOX, ("score", pa.float32()), ("class", pa.int32())]
+)
+"""What is kept of detections until all is done: the video by its number."""
+
+COLUMNS = pa.schema(
+    [
+        ("video", pa.string()),
+        ("frame_index", pa.int64()),
+        ("pts_seconds", pa.float64()),
+        *_BOX,
+        ("score", pa.float32()),
+        ("class", pa.int32()),
+        ("class_name", pa.string()),
+    ]
+)
+"""What output files have. ``class_name`` is there where names are known."""
+
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """The kind of a file by its name: ``".csv"`` or ``".parquet"``.
+
+    Raises:
+        OutputError: It is another one.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise OutputError(path, f"rows are written as {' or '.join(SUFFIXES)}: choose such a name")
+    return suffix
+
+
+def sorted_found(table: pa.Table) -> pa.Table:
+    """By video and frame, and there by falling score; then by whatever is different, so that there is one order."""
+    falling = [("score", "descending"), *((name, "ascending") for name in ("class", "x1", "y1", "x2", "y2"))]
+    return table.sort_by([("video", "ascending"), ("frame_index", "ascending"), *falling])
+
+
+def finish_rows(
+    found: pa.Table, names: Sequence[str], seconds: NDArray[np.float64], classes: Sequence[str] | None
+) -> pa.Table:
+    """Rows as files have them.
+
+    Args:
+        found: Detections with ``FOUND``'s columns.
+        names: The name of each video.
+        seconds: For each detection, when its frame is shown.
+        classes: Names of classes, where they are known.
+    """
+    numbers = found["video"].to_numpy()
+    columns = {name: found[name] for name in FOUND.names}
+    columns["video"] = pa.array([names[number] for number in numbers.tolist()], pa.string())
+    columns["pts_seconds"] = pa.array(seconds, pa.float64())
+    schema = COLUMNS
+    if classes is None:
+        schema = schema.remove(schema.get_field_index("class_name"))
+    else:
+        columns["class_name"] = pa.array([classes[number] for number in found["class"].to_pylist()], pa.string())
+    return pa.table([columns[name] for name in schema.names], schema)
+
+
+class RowWriter:
+    """Writes rows to a CSV or Parquet file, piece by piece.
+
+    Args:
+        path: The file, which is replaced.
+        kind: ``".csv"`` or ``".parquet"``.
+        schema: The columns.
+    """
+
+    def __init__(self, path: Path, kind: str, schema: pa.Schema) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115  # closed by close
+        if kind == ".csv":
+            from pyarrow import csv
+
+            self._writer: Any = csv.CSVWriter(self._file, schema)
+        else:
+            from pyarrow import parquet
+
+            self._writer = parquet.ParquetWriter(self._file, schema, compression="zstd")
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows."""
+        if rows.num_rows:
+            self._writer.write_table(rows)
+
+    def close(self) -> None:
+        """Ends the file, which is on the disk then."""
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Lets go of a file that could not be written."""
+        for file in (self._writer, self._file):
+            with suppress(Exception):
+                file.close()
+
+
+def read_rows(path: str | os.PathLike[str]) -> pa.Table:
+    """Reads a file of rows, ours or another tool's with the same columns.
+
+    Raises:
+        SourceError: It cannot be read.
+        InvalidFile: It is no such file, or lacks a column.
+    """
+    name = os.fspath(path)
+    try:
+        kind = check_suffix(name)
+        if kind == ".csv":
+            from pyarrow import csv
+
+            # Names of videos may look like numbers.
+            types = {"video": pa.string(), "class_name": pa.string()}
+            table = csv.read_csv(name, convert_options=csv.ConvertOptions(column_types=types))
+        else:
+            from pyarrow import parquet
+
+            table = parquet.read_table(name)
+    except OutputError as error:
+        raise InvalidFile(name, "rows are read from .csv or .parquet files") from error
+    except OSError as error:
+        raise SourceError(name, f"cannot be read: {error.strerror or error}") from error
+    except pa.ArrowException as error:
+        raise InvalidFile(name, f"no rows can be read from it: {_first_line(error)}") from error
+    missing = [name for name in FOUND.names if name not in table.column_names]
+    if missing:
+        raise InvalidFile(name, f"lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")
+    return _cast(name, table)
+
+
+def _cast(path: str, table: pa.Table) -> pa.Table:
+    try:
+        columns = [table[field.name].cast(field.type) for field in COLUMNS if field.name in table.column_names]
+    except pa.ArrowException as error:
+        raise InvalidFile(path, f"a column has values that do not belong there: {_first_line(error)}") from error
+    fields = [field for field in COLUMNS if field.name in table.column_names]
+    return pa.table(columns, pa.schema(fields))
+
+
+def _first_line(error: Exception) -> str:
+    lines: Iterable[str] = str(error).strip().splitlines()
+    return next(iter(lines), type(error).__name__)

@@ -1,0 +1,136 @@
+"""Which videos are meant: files, folders, patterns and catalogs; each with its packets, indexed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.errors import InvalidFile
+from framefeed.index import Catalog, VideoIndex
+from framefeed.index.catalog import BadFile
+from framefeed.index.catalog_paths import STORE_CATALOG, absolute, files_meant
+from framefeed.infer.segments import cut_places, sampled_frames
+
+__all__ = ["Video", "Videos", "find_videos"]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Video:
+    """A video that frames are taken from.
+
+    Attributes:
+        name: As the user spells it.
+        catalog: Has its index.
+        number: Its number there.
+        size: (height, width) of its upright frames.
+        fingerprint: Size and modification time of the file, or what stands for them in a packet store.
+        num_frames: All its frames.
+        places: Where those of them that the model is to see can be cut into segments; see ``cut_places``.
+    """
+
+    name: str
+    catalog: Catalog
+    number: int
+    size: tuple[int, int]
+    fingerprint: tuple[int, int]
+    num_frames: int
+    places: NDArray[np.int64]
+
+    @property
+    def num_sampled(self) -> int:
+        """Frames that the model is to see."""
+        return int(self.places[-1])
+
+    @property
+    def index(self) -> VideoIndex:
+        """Its packets."""
+        return self.catalog[self.number]
+
+    def seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
+        """When frames are shown."""
+        return self.index.pts_seconds(frames)
+
+
+@dataclass(frozen=True, eq=False)
+class Videos:
+    """What was found.
+
+    Attributes:
+        good: Videos, in the order given.
+        bad: Files that cannot be used, and why.
+    """
+
+    good: list[Video]
+    bad: list[BadFile]
+
+
+def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool | None = None) -> Videos:
+    """Finds videos and indexes those that are in no catalog.
+
+    Args:
+        paths: Files, folders, patterns, catalogs (``.arrow``) and packet stores. A file that is meant twice is taken
+            once.
+        folder: Where the index of what is in no catalog is kept; what is there already is not scanned again.
+        frame_skip: Every so many frames one is taken.
+        progress: Whether to show progress; None on a terminal.
+
+    Raises:
+        InvalidFile: Something leads to no file.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise InvalidFile("videos", "none given: give files, folders, patterns or catalogs")
+    entries: list[str | Catalog] = []
+    for each in map(os.fsdecode, given):
+        if _is_catalog(each):
+            entries.append(Catalog.open(each))
+            continue
+        files = files_meant(each)
+        if not files:
+            what = "no video file below this folder" if os.path.isdir(each) else "no file matches this pattern"
+            raise InvalidFile(each, what)
+        entries += files
+    files = [entry for entry in entries if isinstance(entry, str)]
+    scanned = Catalog.build(files, folder / "catalog.arrow", progress=progress) if files else None
+    reasons = {bad.path: bad.reason for bad in scanned.report} if scanned is not None else {}
+    found = Videos([], [])
+    seen: set[str] = set()
+    for entry in entries:
+        if isinstance(entry, Catalog):
+            found.bad.extend(entry.report)
+            names = [(name, entry, number) for number, name in enumerate(entry.paths)]
+        elif absolute(entry) in reasons:
+            names = []
+            if absolute(entry) not in seen:
+                found.bad.append(BadFile(entry, reasons[absolute(entry)]))
+        else:
+            assert scanned is not None
+            names = [(entry, scanned, scanned.number_of(entry))]
+        if isinstance(entry, str) and not names:
+            seen.add(absolute(entry))
+        for name, catalog, number in names:
+            if absolute(name) not in seen:
+                seen.add(absolute(name))
+                found.good.append(_video(name, catalog, number, frame_skip))
+    return found
+
+
+def _is_catalog(name: str) -> bool:
+    path = Path(name)
+    if path.is_dir():  # a packet store; a catalog among videos may not have all of them
+        return (path / STORE_CATALOG).is_file() and Catalog.open(name).is_store
+    return path.suffix.lower() == ".arrow" and path.is_file()
+
+
+def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> Video:
+    index = catalog[number]
+    places = cut_places(index.packets, sampled_frames(index.num_frames, frame_skip))
+    size, stamp = index.fingerprint if index.stored is None else index.stored.video
+    return Video(name, catalog, number, index.stream.display_size, (int(size), int(stamp)), index.num_frames, places)

@@ -1,0 +1,93 @@
+"""A file of JSON lines that only grows, so that a run can go on after a kill. Only one process has it at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from framefeed.errors import StateError
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """The journal of an output folder.
+
+    A line counts when it is whole: what a kill or a full disk has cut off is written over.
+
+    Args:
+        path: The file. It is made, with its folder, where it is missing.
+
+    Attributes:
+        lines: What was in it when it was opened.
+
+    Raises:
+        StateError: Another process has it.
+        OSError: It cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = self._open()
+        self.lines = list(self._read())
+
+    def _open(self) -> int:
+        while True:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                    return descriptor
+            except FileNotFoundError:
+                pass  # whoever had it has just finished, and removed it
+            except OSError as error:
+                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    return descriptor  # a file system without locks
+                os.close(descriptor)
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    raise StateError(
+                        self._path.parent.parent, "another process is preparing videos into this folder"
+                    ) from None
+                raise
+            os.close(descriptor)
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        whole = 0
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+            for line in file:
+                try:
+                    said = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:
+                    said = None
+                if not isinstance(said, dict):
+                    break
+                whole += len(line)
+                yield said
+        os.ftruncate(self._descriptor, whole)
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Writes a line; it is on the disk when this returns."""
+        data = f"{json.dumps(line)}\n".encode()
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+        os.fsync(self._descriptor)
+
+    def replace(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Has these lines in place of all others, at once."""
+        temporary = self._path.with_name(f"{self._path.name}.new")
+        temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        os.replace(temporary, self._path)
+        os.close(self._descriptor)
+        self._descriptor = self._open()
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Leaves it to the next one."""
+        os.close(self._descriptor)

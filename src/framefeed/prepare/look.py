@@ -1,0 +1,168 @@
+"""What the pictures of an output look like: size, shape of pixels, pixel format, colours. Pure, and decided once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import av.error
+
+from framefeed.errors import InvalidFile, UnsupportedCodec
+from framefeed.prepare.codecs import ENCODERS
+from framefeed.prepare.options import Options
+from framefeed.types import Orientation, StreamInfo
+
+__all__ = ["FULL_RANGE", "UNSPECIFIED", "Look", "bits_of", "check_pixel_format", "is_rgb", "plain_name", "plan_look"]
+
+UNSPECIFIED, BT709, LIMITED_RANGE, FULL_RANGE = 2, 1, 1, 2
+MAX_RATIO = 0xFFFF  # numbers of a pixel's shape that H.264 has room for
+
+
+@dataclass(frozen=True)
+class Look:
+    """What outputs of a video look like.
+
+    Attributes:
+        width, height: In pixels, even.
+        cut_width, cut_height: What is used of the source's picture as it is stored: all but an odd column or line.
+        scaled_width, scaled_height: What that is resized to, before it is turned.
+        orientation: How it is turned: outputs are stored upright.
+        pix_fmt: FFmpeg's name of the pixel format.
+        sample_aspect_ratio: Width of a pixel over its height, or None where nothing is said.
+        color_space, color_range, color_primaries, color_transfer: As ``StreamInfo`` has them.
+    """
+
+    width: int
+    height: int
+    cut_width: int
+    cut_height: int
+    scaled_width: int
+    scaled_height: int
+    orientation: Orientation
+    pix_fmt: str
+    sample_aspect_ratio: Fraction | None
+    color_space: int
+    color_range: int
+    color_primaries: int
+    color_transfer: int
+
+
+def plan_look(path: str, stream: StreamInfo, options: Options) -> Look:
+    """Decides what the outputs of a stream look like.
+
+    Raises:
+        InvalidFile: The picture is too small.
+        UnsupportedCodec: Its pixel format is to be kept, and the encoder does not take it.
+    """
+    cut_width, cut_height = stream.width & ~1, stream.height & ~1
+    if not cut_width or not cut_height:
+        raise InvalidFile(path, f"its pictures of {stream.width}x{stream.height} pixels are too small to be encoded")
+    turned = stream.orientation.swaps_sides
+    width, height = (cut_height, cut_width) if turned else (cut_width, cut_height)
+    ratio = stream.sample_aspect_ratio
+    if ratio is not None and turned:
+        ratio = 1 / ratio
+    (width, height), ratio = _shape(width, height, ratio, options)
+    pix_fmt = _pixel_format(path, stream.pix_fmt or "yuv420p", options)
+    space, extent = stream.color_space, stream.color_range
+    if is_rgb(stream.pix_fmt) and not is_rgb(pix_fmt):
+        space, extent = BT709, LIMITED_RANGE
+    elif (stream.pix_fmt or "").startswith("yuvj"):
+        extent = FULL_RANGE
+    return Look(
+        width=width,
+        height=height,
+        cut_width=cut_width,
+        cut_height=cut_height,
+        scaled_width=height if turned else width,
+        scaled_height=width if turned else height,
+        orientation=stream.orientation,
+        pix_fmt=pix_fmt,
+        sample_aspect_ratio=ratio,
+        color_space=space,
+        color_range=extent,
+        color_primaries=stream.color_primaries,
+        color_transfer=stream.color_transfer,
+    )
+
+
+def _shape(
+    width: int, height: int, ratio: Fraction | None, options: Options
+) -> tuple[tuple[int, int], Fraction | None]:
+    """Size and shape of pixels of an upright picture."""
+    shape = Fraction(width, height) * (ratio or 1)
+    if options.short_side is not None:
+        side = options.short_side
+        longer = 2 * max(1, round(side * max(shape, 1 / shape) / 2))
+        return (longer, side) if shape >= 1 else (side, longer), None if ratio is None else Fraction(1)
+    if options.size is None or options.size == (width, height):
+        return (width, height), ratio
+    across, down = options.size
+    # An even size next to the picture's shape is as near as one can get, and square pixels are what is meant.
+    if abs(across - down * shape) <= 1 or abs(down - across / shape) <= 1:
+        return options.size, None if ratio is None else Fraction(1)
+    return options.size, _writable(shape * down / across)
+
+
+def _writable(ratio: Fraction) -> Fraction:
+    """The nearest ratio that has room in all formats."""
+    if ratio.numerator <= MAX_RATIO and ratio.denominator <= MAX_RATIO:
+        return ratio
+    if ratio > 1:
+        return 1 / (1 / ratio).limit_denominator(MAX_RATIO)
+    return ratio.limit_denominator(MAX_RATIO)
+
+
+def plain_name(pix_fmt: str) -> str:
+    """``yuv420p`` for ``yuvj420p``: the same samples; that they use the full range is told elsewhere."""
+    return pix_fmt.replace("yuvj", "yuv")
+
+
+def is_rgb(pix_fmt: str | None) -> bool:
+    """Whether samples are red, green and blue, or numbers of such colours."""
+    return pix_fmt is not None and (pix_fmt == "pal8" or av.VideoFormat(pix_fmt).is_rgb)
+
+
+def bits_of(pix_fmt: str) -> int:
+    """Bits of a sample."""
+    return max(component.bits for component in av.VideoFormat(pix_fmt).components)
+
+
+def _formats(codec: str) -> list[str]:
+    try:
+        found = av.Codec(ENCODERS[codec].name, "w").video_formats or []
+    except (av.error.FFmpegError, ValueError) as error:
+        raise UnsupportedCodec(
+            codec, f"PyAV's FFmpeg here has no encoder {ENCODERS[codec].name}; PyAV's own wheel has: pip install av"
+        ) from error
+    return [each.name for each in found]
+
+
+def check_pixel_format(options: Options) -> None:
+    """Raises where the encoder is missing, or does not take the pixel format that is asked for.
+
+    Raises:
+        UnsupportedCodec: So it is.
+    """
+    formats = _formats(options.codec)
+    if options.pixel_format not in ("auto", "keep", *formats):
+        raise UnsupportedCodec(
+            options.codec,
+            f"its encoder does not take the pixel format {options.pixel_format}; possible are auto, keep, "
+            f"{', '.join(formats)}",
+        )
+
+
+def _pixel_format(path: str, source: str, options: Options) -> str:
+    if options.pixel_format == "keep":
+        name = plain_name(source)
+        if name not in _formats(options.codec):
+            raise UnsupportedCodec(
+                path, f"its pixel format {source} is not one of {options.codec}'s encoder; choose --pixel-format auto"
+            )
+        return name
+    if options.pixel_format != "auto":
+        return plain_name(options.pixel_format)
+    deep = ENCODERS[options.codec].deep and source != "pal8" and bits_of(source) > 8
+    return "yuv420p10le" if deep else "yuv420p"

@@ -1,0 +1,280 @@
+"""What an output folder holds, how it was made, and what is left to do after a run that was ended in whatever way.
+
+``prepared.json`` in the output folder is the record: options, and for each video where it came from. It is written when
+a run is over. Until then there is a folder ``.prepare`` with a journal, and with files that are not complete. Finished
+files are renamed from there to their places, and only then noted: what a kill leaves between the two is done again,
+with the same result.
+
+A name is claimed in the journal before anything gets it: files of other origin are told apart, and not replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from framefeed.errors import OutputError, StateError
+from framefeed.index.catalog_paths import absolute
+from framefeed.prepare.journal import Journal
+from framefeed.prepare.sources import Source
+from framefeed.prepare.values import Output, Prepared
+
+__all__ = ["RECORD", "Record", "cannot_write"]
+
+RECORD = "prepared.json"
+WORK, JOURNAL = ".prepare", "journal"
+VERSION = 1
+SHOWN = 3
+
+_GO_ON = "choose another folder, or restart=True (--restart) to begin anew"
+
+
+class Record:
+    """The record of an output folder. Only one process has it open at a time.
+
+    Args:
+        out: The folder.
+        options: What has to be the same for it to be gone on with.
+        made_with: Versions, which are noted only.
+        suffix: Of outputs, with the dot.
+        restart: Whether to begin anew. What the record knows of is then removed.
+
+    Attributes:
+        done: What is done, by stem.
+        work: The folder for files that are not complete.
+
+    Raises:
+        StateError: It was made with other options, or another process is at it.
+        OutputError: It cannot be written.
+    """
+
+    def __init__(
+        self, out: Path, options: Mapping[str, Any], made_with: Mapping[str, str], suffix: str, *, restart: bool
+    ) -> None:
+        self.out = out
+        self.work = out / WORK
+        self._options: dict[str, Any] = json.loads(json.dumps(options))
+        self._made_with = dict(made_with)
+        self._suffix = suffix
+        self.done: dict[str, Prepared] = {}
+        self._claimed: set[str] = set()
+        self._restarted = restart
+        self._was_new = not out.exists()
+        with self._writing():
+            self._journal = Journal(self.work / JOURNAL)
+        # Whether it says anything that the record does not.
+        self._lasting = bool(self._journal.lines)
+        try:
+            with self._writing():
+                self._load()
+        except BaseException:
+            self.give_up()
+            raise
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        lines = self._journal.lines
+        begun = lines[0].get("begin") if lines else None
+        if begun is None or begun["continues"]:
+            self._load_record()
+        for line in lines:
+            self._claimed.update(line.get("claim", ()))
+            if "done" in line:
+                self._note(Prepared.from_json(line["done"]))
+        self._remove(file for line in lines for file in line.get("remove", ()))
+        if self._restarted:
+            self._begin_anew()
+        elif begun is None:
+            self._journal.append({"begin": {"version": VERSION, "options": self._options, "continues": True}})
+        elif self.done:
+            self._compare(begun["options"])
+        elif begun["options"] != self._options:  # where nothing was done, nothing is lost
+            self._begin_anew()
+
+    def _load_record(self) -> None:
+        path = self.out / RECORD
+        try:
+            found = json.loads(path.read_text("utf-8"))
+            if found["version"] != VERSION:
+                raise ValueError("it is of another version")
+            before, videos = found["options"], [Prepared.from_json(each) for each in found["videos"]]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if self._restarted:
+                return
+            raise StateError(path, f"cannot be used ({error}); {_GO_ON}") from error
+        if videos and not self._restarted:
+            self._compare(before)
+        for each in videos:
+            self._note(each)
+
+    def _compare(self, before: Mapping[str, Any]) -> None:
+        now = self._options
+        changed = [
+            f"{name} {json.dumps(before.get(name))} -> {json.dumps(now.get(name))}"
+            for name in {**before, **now}
+            if before.get(name) != now.get(name)
+        ]
+        if changed:
+            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+            raise StateError(
+                self.out, f"was made, or begun, with other options: {'; '.join(changed[:SHOWN])}{more}; {_GO_ON}"
+            )
+
+    def _note(self, prepared: Prepared) -> None:
+        self.done[prepared.stem] = prepared
+        self._claimed.add(prepared.stem)
+
+    def _begin_anew(self) -> None:
+        """Removes what the record knows of; first of all it is noted that this is under way."""
+        self._lasting = True
+        old = self.outputs()
+        first = {"version": VERSION, "options": self._options, "continues": False}
+        self._journal.replace([{"begin": first}, {"claim": sorted(self._claimed)}, {"remove": old}])
+        self.done.clear()
+        self._remove(old)
+        (self.out / RECORD).unlink(missing_ok=True)
+
+    def _remove(self, files: Iterable[str]) -> None:
+        """Removes outputs of an earlier run, but not what has come in their places."""
+        now = set(self.outputs())
+        for file in files:
+            if file not in now:
+                (self.out / file).unlink(missing_ok=True)
+
+    def outputs(self) -> list[str]:
+        """All files that are done, below the folder, sorted."""
+        return sorted(output.file for prepared in self.done.values() for output in prepared.outputs)
+
+    # --- what is to be done -----------------------------------------------------------------------------------------
+
+    def is_done(self, source: Source) -> bool:
+        """Whether all outputs of a video are there, made from the file as it is now.
+
+        Raises:
+            StateError: They are those of another video.
+        """
+        found = self.done.get(source.stem)
+        if found is None:
+            return False
+        if found.source != absolute(source.path) and os.path.exists(found.source):
+            raise StateError(
+                self.out,
+                f"what is called {source.stem!r} there was made from {found.source}, not from {source.path}; rename "
+                "one of them, or choose another folder",
+            )
+        return found.fingerprint == source.fingerprint and all(map(self._is_whole, found.outputs))
+
+    def _is_whole(self, output: Output) -> bool:
+        try:
+            return (self.out / output.file).stat().st_size == output.num_bytes
+        except OSError:
+            return False
+
+    def claim(self, sources: Sequence[Source], *, scenes: bool) -> None:
+        """Notes that names will be used.
+
+        Raises:
+            StateError: Some file of other origin has one of them.
+        """
+        new = [source.stem for source in sources if source.stem not in self._claimed]
+        for stem in new if not self._restarted else ():
+            for file in self._files_of(stem, scenes=scenes):
+                raise StateError(
+                    file,
+                    "is there without a record of how it was made; choose another folder, or restart=True "
+                    "(--restart) to replace it",
+                )
+        if new:
+            with self._writing():
+                self._journal.append({"claim": new})
+            self._claimed.update(new)
+
+    def _files_of(self, stem: str, *, scenes: bool) -> list[Path]:
+        """Files that outputs of that stem may be called."""
+        if not scenes:
+            file = self.out / f"{stem}{self._suffix}"
+            return [file] if os.path.lexists(file) else []
+        folder, name = (self.out / stem).parent, Path(stem).name
+        pattern = re.compile(rf"{re.escape(name)}_[0-9]{{4,}}{re.escape(self._suffix)}")
+        return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name)) if folder.is_dir() else []
+
+    # --- what has been done -----------------------------------------------------------------------------------------
+
+    def place(self, prepared: Prepared, files: Sequence[Path]) -> None:
+        """Gives finished files their names, and notes it.
+
+        Args:
+            prepared: What they are.
+            files: Where they are now, as ``prepared.outputs`` has them.
+        """
+        self._lasting = True
+        with self._writing():
+            for output, file in zip(prepared.outputs, files, strict=True):
+                target = self.out / output.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(file, target)
+            before = self.done.get(prepared.stem)
+            self._note(prepared)
+            if before is not None:
+                self._remove(output.file for output in before.outputs)  # scenes that there are no more
+            self._journal.append({"done": asdict(prepared)})
+
+    def finish(self, bad: Mapping[str, str]) -> None:
+        """Writes the record; the journal is not needed any more.
+
+        Args:
+            bad: Videos that could not be prepared, and why.
+        """
+        content = {
+            "version": VERSION,
+            "options": self._options,
+            "made_with": self._made_with,
+            "videos": [asdict(self.done[stem]) for stem in sorted(self.done)],
+            "bad": [{"source": path, "reason": reason} for path, reason in sorted(bad.items())],
+        }
+        with self._writing():
+            temporary = self.work / "record.new"
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            os.replace(temporary, self.out / RECORD)
+            shutil.rmtree(self.work)
+        self._journal.close()
+
+    def clear_work(self) -> None:
+        """Removes files that are not complete. What was found out about the sources stays."""
+        for path in self.work.iterdir() if self.work.is_dir() else ():
+            if path.name != JOURNAL and not path.name.startswith("sources"):
+                with suppress(OSError):
+                    path.unlink()
+
+    def give_up(self) -> None:
+        """Leaves it to the next run; where nothing was done, nothing stays."""
+        self.clear_work()
+        if not self._lasting:
+            (self.work / JOURNAL).unlink(missing_ok=True)
+            for folder in (self.work, self.out) if self._was_new else (self.work,):
+                with suppress(OSError):  # there is something in it
+                    folder.rmdir()
+        self._journal.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise error if isinstance(error, OutputError) else cannot_write(self.out, error) from error
+
+
+def cannot_write(path: object, error: OSError) -> OutputError:
+    """The error for a full disk and the like."""
+    why = error.strerror or str(error)
+    return OutputError(path, f"cannot be written ({why}); what is done is kept, and the same command goes on")

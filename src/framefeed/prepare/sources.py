@@ -1,0 +1,202 @@
+"""Which videos are meant, and what their outputs are called."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from framefeed.errors import FramefeedError, InvalidFile
+from framefeed.index import Catalog, VideoIndex
+from framefeed.index.catalog import BadFile
+from framefeed.index.catalog_paths import STORE_CATALOG, absolute, files_meant
+from framefeed.media import Fingerprint, PathMedia
+
+__all__ = ["Paths", "Source", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A video to be prepared.
+
+    Attributes:
+        path: As the user spells it.
+        stem: Of its outputs: their path below the output folder, without a suffix.
+        fingerprint: Size and modification time of the file.
+        catalog: Has its index; None where it has to be scanned.
+        number: Its number there.
+    """
+
+    path: str
+    stem: str
+    fingerprint: Fingerprint
+    catalog: Catalog | None = None
+    number: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """What was found.
+
+    Attributes:
+        good: In the order given.
+        bad: Files that cannot be read, and why.
+    """
+
+    good: list[Source]
+    bad: list[BadFile]
+
+
+@dataclass(frozen=True)
+class _Found:
+    path: str
+    base: str  # what the path is relative to in the output folder
+    catalog: Catalog | None = None
+    number: int = -1
+
+
+def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
+    """Finds videos: files, folders, patterns, catalogs and packet stores; one that is meant twice is taken once.
+
+    Below the output folder a video has the place that it has below the folder that was given, below the part of a
+    pattern before its first wildcard, or below the catalog's folder. A file that was given by itself has its name.
+
+    Args:
+        paths: What was given.
+        out: The output folder: what is in it is no source. None where nothing is to be written.
+
+    Raises:
+        InvalidFile: Something leads to no file, or two videos would get the same name.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise InvalidFile("sources", "none given: give files, folders, patterns or catalogs")
+    target = None if out is None else absolute(os.fspath(out))
+    sources = Sources([], [])
+    seen: set[str] = set()
+    for each in map(os.fsdecode, given):
+        if target is not None and target == absolute(each):
+            raise InvalidFile(each, "is the output folder as well; choose another one")
+        if _is_catalog(each):
+            catalog = Catalog.open(each)
+            sources.bad.extend(catalog.report)
+            found = _in_catalog(catalog)
+        else:
+            found = _in_folder(each, target)
+        for item in found:
+            name = absolute(item.path)
+            if name in seen:
+                continue
+            seen.add(name)
+            if target is not None and _is_below(name, target):
+                raise InvalidFile(item.path, f"lies in the output folder {out}; choose another one")
+            try:
+                sources.good.append(_source(item))
+            except FramefeedError as error:
+                sources.bad.append(BadFile(item.path, error.reason))
+    _check_names(sources.good)
+    return sources
+
+
+def _is_catalog(name: str) -> bool:
+    path = Path(name)
+    if path.is_dir():  # a packet store; a catalog among videos may not have all of them
+        return (path / STORE_CATALOG).is_file() and Catalog.open(name).is_store
+    return path.suffix.lower() == ".arrow" and path.is_file()
+
+
+def _in_folder(name: str, target: str | None) -> Iterator[_Found]:
+    """Files below a folder or by a pattern, without those of an output folder that lies among them."""
+    files = files_meant(name)
+    if files == [name]:
+        yield _Found(name, os.path.dirname(name))
+        return
+    if not files:
+        what = "no video file below this folder" if os.path.isdir(name) else "no file matches this pattern"
+        raise InvalidFile(name, what)
+    base = name if os.path.isdir(name) else _fixed_part(name)
+    others = [file for file in files if target is None or not _is_below(absolute(file), target)]
+    if not others:
+        raise InvalidFile(name, "no video file but those in the output folder")
+    yield from (_Found(file, base) for file in others)
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folders of a pattern before its first wildcard."""
+    parts = pattern.split(os.sep)
+    fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    return os.sep.join(parts[:fixed]) or (os.sep if pattern.startswith(os.sep) else "")
+
+
+def _in_catalog(catalog: Catalog) -> Iterator[_Found]:
+    folder = os.path.dirname(catalog.path)
+    elsewhere = [os.path.dirname(path) for path in catalog.paths if not _is_below(path, folder)]
+    common = os.path.commonpath(elsewhere) if elsewhere else ""
+    for number, path in enumerate(catalog.paths):
+        yield _Found(path, folder if _is_below(path, folder) else common, catalog, number)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _source(item: _Found) -> Source:
+    place = os.path.relpath(item.path, item.base or os.curdir)
+    stem = Path(os.path.splitext(place)[0]).as_posix()
+    if item.catalog is not None:
+        stored = item.catalog[item.number].stored
+        if stored is not None:
+            return Source(item.path, stem, stored.video, item.catalog, item.number)
+    return Source(item.path, stem, PathMedia(item.path).fingerprint, item.catalog, item.number)
+
+
+def _check_names(sources: list[Source]) -> None:
+    taken: dict[str, Source] = {}
+    for source in sources:
+        other = taken.setdefault(source.stem, source)
+        if other is not source:
+            raise InvalidFile(
+                source.path,
+                f"and {other.path} would both be called {source.stem!r} in the output folder; rename one of them, "
+                "prepare them into different folders, or give a folder above both",
+            )
+
+
+def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None) -> Sources:
+    """The same videos, each with a catalog that has it.
+
+    Args:
+        sources: Those without a catalog are scanned.
+        folder: Where their catalog is kept; what is there already is not scanned again.
+        progress: Whether to show progress; None on a terminal.
+    """
+    files = [source.path for source in sources if source.catalog is None]
+    if not files:
+        return Sources(list(sources), [])
+    scanned = Catalog.build(files, folder / "sources.arrow", progress=progress)
+    reasons = {bad.path: bad.reason for bad in scanned.report}
+    found = Sources([], [])
+    for source in sources:
+        reason = reasons.get(absolute(source.path)) if source.catalog is None else None
+        if reason is not None:
+            found.bad.append(BadFile(source.path, reason))
+        elif source.catalog is None:
+            found.good.append(replace(source, catalog=scanned, number=scanned.number_of(source.path)))
+        else:
+            found.good.append(source)
+    return found
+
+
+def catalog_of(source: Source) -> Catalog:
+    """The catalog of a source that has one."""
+    assert source.catalog is not None
+    return source.catalog
+
+
+def index_of(source: Source) -> VideoIndex:
+    """The index of a source with a catalog."""
+    return catalog_of(source)[source.number]

@@ -1,0 +1,113 @@
+"""Which frames of a video go into an output, and when each of them is shown. Exact: whole numbers of a time base."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.index.video_index import VideoIndex
+
+__all__ = ["Timeline", "make_timeline", "nominal_rate", "part_of"]
+
+MAX_SCALE = 1_000_000  # ticks a second from which on it is worth a look whether fewer would do
+MAX_TICKS = (1 << 31) - 1  # what MP4 has room for
+
+# Encoders are told a steady rate, which quality depends on a little; they refuse more than this.
+MAX_RATE = 240
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The frames of an output.
+
+    Attributes:
+        frames: For each, the frame of the source that it shows: rising, repeated where the rate is higher.
+        pts: When each is shown, in units of ``time_base``; strictly rising, from 0 on or later.
+        duration: How long each is shown, likewise.
+        time_base: Seconds; one divided by a whole number.
+        shift: Seconds that were added to the source's times.
+    """
+
+    frames: NDArray[np.int64]
+    pts: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    time_base: Fraction
+    shift: Fraction = Fraction(0)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+def make_timeline(index: VideoIndex, fps: Fraction | None) -> Timeline:
+    """All frames of a video, at their own times or at a steady rate.
+
+    At a rate, there is one frame for each tick from the first frame's time on: the one that is shown then, as by
+    ``VideoDecoder.get_all_frames(fps=...)``. No output begins before 0: times are moved where the source does.
+    """
+    packets = index.packets
+    base = index.stream.time_base
+    scale = base.denominator
+    pts, duration = packets.frame_pts * base.numerator, packets.frame_duration * base.numerator
+    shift = max(0, -int(pts[0]))
+    if fps is not None:
+        return _resampled(pts + shift, int(pts[-1] + duration[-1]) + shift, scale, fps, Fraction(shift, scale))
+    common = 1
+    if scale > MAX_SCALE:
+        common = math.gcd(scale, int(np.gcd.reduce(pts)), int(np.gcd.reduce(duration)), shift)
+    return Timeline(
+        np.arange(len(pts)),
+        (pts + shift) // common,
+        duration // common,
+        Fraction(1, scale // common),
+        Fraction(shift, scale),
+    )
+
+
+def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shift: Fraction) -> Timeline:
+    begin = Fraction(int(pts[0]), scale)
+    count = max(1, math.floor((Fraction(end, scale) - begin) * fps + Fraction(1, 2)))
+    ticks = np.arange(count, dtype=np.int64)
+    step = scale / fps  # of the source's units for each tick
+    chosen = np.searchsorted(pts, int(pts[0]) + _floor_times(ticks, step), side="right") - 1
+    # Ticks and the first frame's time as whole numbers of the same unit, where there is one that MP4 has room for.
+    unit = math.lcm(begin.denominator, fps.numerator)
+    if unit > MAX_TICKS:
+        unit = fps.numerator * max(1, MAX_SCALE // fps.numerator)
+    each = unit // fps.numerator * fps.denominator
+    first = round(begin * unit)
+    return Timeline(chosen, first + ticks * each, np.full(count, each), Fraction(1, unit), shift)
+
+
+def _floor_times(ticks: NDArray[np.int64], step: Fraction) -> NDArray[np.int64]:
+    """``floor(tick * step)``, exactly."""
+    if len(ticks) * step.numerator < 1 << 62:
+        return ticks * step.numerator // step.denominator
+    return np.array([int(tick) * step.numerator // step.denominator for tick in ticks.tolist()], np.int64)
+
+
+def part_of(timeline: Timeline, first: int, stop: int) -> Timeline:
+    """The part of a timeline that shows the source's frames from ``first`` up to ``stop``, beginning at 0."""
+    low, high = np.searchsorted(timeline.frames, [first, stop]).tolist()
+    begin = int(timeline.pts[low]) if low < high else 0
+    return Timeline(
+        timeline.frames[low:high],
+        timeline.pts[low:high] - begin,
+        timeline.duration[low:high],
+        timeline.time_base,
+        timeline.shift - begin * timeline.time_base,
+    )
+
+
+def nominal_rate(timeline: Timeline) -> Fraction:
+    """About how many frames are shown a second: what an encoder is told."""
+    ticks = int(timeline.pts[-1] + timeline.duration[-1] - timeline.pts[0])
+    if ticks <= 0:
+        return Fraction(30)
+    rate = len(timeline) / (ticks * timeline.time_base)
+    if rate.denominator > 1001 or rate.numerator > 1 << 20:
+        rate = rate.limit_denominator(1001)
+    return min(max(rate, Fraction(1)), Fraction(MAX_RATE))

@@ -1,0 +1,60 @@
+"""What was made of a video, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from framefeed.media import Fingerprint
+
+__all__ = ["Output", "Prepared"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that was written.
+
+    Attributes:
+        file: Its path below the output folder.
+        num_frames: Frames in it.
+        num_bytes: Its size.
+        first_frame, last_frame: The frames of the source that it shows, the last one included.
+        start_seconds, end_seconds: When these are shown in the source.
+    """
+
+    file: str
+    num_frames: int
+    num_bytes: int
+    first_frame: int
+    last_frame: int
+    start_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A video that is done.
+
+    Attributes:
+        stem: Of its outputs: their path below the output folder, without number and suffix.
+        source: Absolute path of the video.
+        fingerprint: Size and modification time that it had.
+        how: ``"encoded"`` or ``"remuxed"``.
+        outputs: Its files.
+        warnings: What could not be as one might expect.
+    """
+
+    stem: str
+    source: str
+    fingerprint: Fingerprint
+    how: str
+    outputs: tuple[Output, ...]
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Prepared:
+        """What ``dataclasses.asdict`` gave, from JSON."""
+        outputs = tuple(Output(**each) for each in said["outputs"])
+        size, stamp = said["fingerprint"]
+        return cls(said["stem"], said["source"], (size, stamp), said["how"], outputs, tuple(said["warnings"]))

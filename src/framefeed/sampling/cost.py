@@ -1,0 +1,214 @@
+"""What an order costs to decode, planned as the loader plans it, without decoding anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.data.orders import Buffered, Order, Sequential
+from framefeed.index.catalog import Catalog
+from framefeed.index.table import PacketTable
+from framefeed.plan import plan_frames, random_frame_cost
+from framefeed.plan.frames import Cursor
+from framefeed.plan.lookahead import Budget, Group, GroupJob, LookAhead, Use
+from framefeed.sampling.models import Model, SlidingWindow
+from framefeed.sampling.population import Population
+from framefeed.sampling.probabilities import draw_probabilities
+
+__all__ = ["DecodingCost", "Excerpt", "decoding_cost", "memory_needed"]
+
+SAMPLE_FRAMES = 10_000
+MIN_VIDEOS = 64
+WINDOWS = 1000  # runs of a sliding window that are planned
+
+# As the loader has it: batches that are prepared at once, and how far ahead the order is looked at (in terms, in
+# batches, and how much of it is looked up at a time).
+OPEN_BATCHES = 3
+WINDOW_TERMS, WINDOW_BATCHES, GROWTH = 1.25, 16, 1024
+MIN_SOON = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Excerpt:
+    """Some of a catalog's frames, in whole groups.
+
+    Attributes:
+        tables: Packets of each of its videos.
+        firsts: The first frame that is taken of each.
+        population: The frames that are taken, as if each video had no others.
+        share: Of all frames.
+    """
+
+    tables: tuple[PacketTable, ...]
+    firsts: tuple[int, ...]
+    population: Population
+    share: float
+
+    @classmethod
+    def of(cls, catalog: Catalog, *, num_frames: int | None = SAMPLE_FRAMES, seed: int = 0) -> Excerpt:
+        """Takes about so many frames, of random videos as much each as they are long; all frames for None."""
+        total = catalog.total_frames
+        numbers = np.arange(len(catalog))
+        part = 1.0
+        if num_frames is not None and total > num_frames:
+            rng = np.random.default_rng(seed)
+            numbers = rng.permutation(numbers)
+            lengths = np.cumsum(catalog.num_frames[numbers])
+            count = max(min(MIN_VIDEOS, len(numbers)), int(np.searchsorted(lengths, num_frames)) + 1)
+            numbers, part = np.sort(numbers[:count]), min(1.0, num_frames / lengths[count - 1])
+        else:
+            rng = None
+        tables, firsts, sizes = [], [], []
+        for number in numbers.tolist():
+            table = catalog[number].packets
+            first, groups = _some_groups(table, part, rng)
+            tables.append(table)
+            firsts.append(first)
+            sizes.append(groups)
+        population = Population(np.concatenate(sizes), np.array([len(each) for each in sizes], np.int64))
+        return cls(tuple(tables), tuple(firsts), population, population.num_frames / total)
+
+    def locate(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The video of each sample, and the number of its frame there."""
+        starts = self.population.file_starts
+        files = np.searchsorted(starts, samples, side="right") - 1
+        return files, samples - starts[files] + np.array(self.firsts)[files]
+
+
+def _some_groups(table: PacketTable, part: float, rng: np.random.Generator | None) -> tuple[int, NDArray[np.int64]]:
+    """Groups that follow each other and have about that part of the frames: the first frame, and their sizes."""
+    starts = table.start[table.frames]
+    bounds = np.concatenate([[0], np.flatnonzero(np.diff(starts)) + 1, [len(starts)]])
+    first, stop = 0, len(bounds) - 1
+    if rng is not None and part < 1:
+        place = rng.uniform(0, len(starts) * (1 - part))
+        first = int(np.searchsorted(bounds, place, side="right")) - 1
+        stop = max(first + 1, int(np.searchsorted(bounds, place + part * len(starts), side="right")) - 1)
+    return int(bounds[first]), np.diff(bounds[first : stop + 1])
+
+
+@dataclass(frozen=True)
+class DecodingCost:
+    """What an order costs.
+
+    Attributes:
+        decoded_per_delivered: Packets that are fed to decoders for each frame that is handed out.
+        frames: Frames that it was planned for.
+        whole: Whether these are all frames.
+    """
+
+    decoded_per_delivered: float
+    frames: int
+    whole: bool
+
+
+def memory_needed(order: Order | Model, population: Population) -> int:
+    """How many frames have to be kept so that an order costs no more than it has to: those of a buffer and a group."""
+    if isinstance(order, Buffered):
+        return int(min(order.buffer_size + population.group_sizes.max(), population.num_frames))
+    return 0
+
+
+def decoding_cost(
+    method: Order | Model, excerpt: Excerpt, *, batch_size: int, memory_frames: int = 0, seed: int = 0
+) -> DecodingCost:
+    """Plans an epoch of an order as the loader does, or draws of a model one by one, and counts packets.
+
+    Args:
+        method: An order or a model.
+        excerpt: What is read. Where it is a part of a catalog, memory and batches are taken as the same part, so that
+            frames meet by chance as often as they do in the whole.
+        batch_size: Frames of a batch.
+        memory_frames: How many frames may be kept for later, of the whole catalog. Models keep none.
+        seed: Of the order.
+    """
+    count = excerpt.population.num_frames
+    if isinstance(method, Model):
+        cost = _drawn_cost(method, excerpt, batch_size, seed)
+    else:
+        # What a buffer holds, and what frames in order need, does not depend on how many others there are.
+        scale = 1.0 if isinstance(method, Buffered | Sequential) else excerpt.share
+        cost = _planned_cost(method, excerpt, batch_size, memory_frames, scale, seed)
+    return DecodingCost(cost, count, excerpt.share == 1)
+
+
+def _planned_cost(
+    order: Order, excerpt: Excerpt, batch_size: int, memory_frames: int, scale: float, seed: int
+) -> float:
+    uses = _uses(excerpt, order.indices(excerpt.population.layout, seed=seed, epoch=0))
+    # The loader prepares a few batches at once. Where it keeps little, that is what brings frames of a group together.
+    at_once = OPEN_BATCHES if memory_frames < OPEN_BATCHES * batch_size else 1
+    size = max(1, round(at_once * batch_size * scale))
+    # Frames of a chunk follow each other at once, however small the excerpt is.
+    soon = max(MIN_SOON, round(OPEN_BATCHES * batch_size * scale))
+    ahead = LookAhead(Budget(round(memory_frames * scale)), lambda _: 1, soon)
+    window = max(int(WINDOW_TERMS * ahead.term(0)), WINDOW_BATCHES * size)
+    known = decoded = 0
+    running: dict[Group, Cursor] = {}
+    for first in range(0, len(uses), size):
+        if known < min(len(uses), first + window):
+            known, before = min(len(uses), first + window + GROWTH), known
+            ahead.extend(uses[before:known])
+        opening = ahead.open(uses[first : first + size])
+        for job in opening.jobs:
+            decoded += _decode(excerpt.tables[job.video], job, running)
+        for key in opening.held:
+            ahead.release(key)
+        ahead.take_dropped()
+    return decoded / len(uses)
+
+
+def _decode(table: PacketTable, job: GroupJob, running: dict[Group, Cursor]) -> int:
+    """Packets that a job feeds, from where a decoder was left in its group if there is one."""
+    cursor = running.pop(job.group, None)
+    (decode,) = plan_frames(table, job.frames, None if cursor is None else {job.start: cursor}).jobs
+    if job.goes_on:  # it is left where it is, with pictures that have not come out yet
+        last = int(table.display_rank[decode.wanted].max())
+        fed = {*decode.packets.tolist(), *(cursor.pending if cursor is not None and decode.resume >= 0 else ())}
+        pending = frozenset(packet for packet in fed if table.display_rank[packet] > last)
+        running[job.group] = Cursor(int(decode.packets[-1]) + 1 if decode.cost else decode.resume, pending)
+    return decode.cost
+
+
+def _uses(excerpt: Excerpt, samples: NDArray[np.int64]) -> list[Use]:
+    files, frames = excerpt.locate(samples)
+    starts = np.empty_like(frames)
+    order = np.argsort(files, kind="stable")
+    bounds = np.searchsorted(files[order], np.arange(len(excerpt.tables) + 1))
+    for number, table in enumerate(excerpt.tables):
+        of_file = order[bounds[number] : bounds[number + 1]]
+        starts[of_file] = table.start[table.frames[frames[of_file]]]
+    return [
+        Use(*use) for use in zip(range(len(samples)), files.tolist(), frames.tolist(), starts.tolist(), strict=True)
+    ]
+
+
+def _drawn_cost(model: Model, excerpt: Excerpt, batch_size: int, seed: int) -> float:
+    """Packets for each frame, where draws have nothing to do with each other."""
+    if isinstance(model, SlidingWindow):
+        return _window_cost(model, excerpt, seed)
+    chances = draw_probabilities(model, excerpt.population, batch_size=batch_size)
+    costs = np.concatenate(list(_frame_costs(excerpt)))
+    return float(chances @ costs)
+
+
+def _frame_costs(excerpt: Excerpt) -> Iterator[NDArray[np.int64]]:
+    for table, first, size in zip(excerpt.tables, excerpt.firsts, excerpt.population.file_sizes.tolist(), strict=True):
+        yield random_frame_cost(table)[first : first + size]
+
+
+def _window_cost(model: SlidingWindow, excerpt: Excerpt, seed: int) -> float:
+    """Of random runs, anywhere in the excerpt's videos: a part of one may be shorter than a run."""
+    sizes = np.array([table.num_frames for table in excerpt.tables])
+    window = min(model.window, int(sizes.max()))
+    ends = np.cumsum(np.maximum(0, sizes - window + 1))
+    numbers = np.random.default_rng(seed).integers(0, ends[-1], WINDOWS)
+    packets = 0
+    for number in numbers.tolist():
+        file = int(np.searchsorted(ends, number, side="right"))
+        first = int(number - ends[file] + sizes[file] - window + 1)
+        packets += plan_frames(excerpt.tables[file], np.arange(first, first + window)).num_packets
+    return packets / (WINDOWS * window)

@@ -1,0 +1,153 @@
+"""``framefeed infer`` and ``framefeed diff``: files, exit codes, and what is printed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Run
+from framefeed.cli import main
+from framefeed.infer.rows import read_rows
+from framefeed.infer.shapes import CLASSES, ShapeDetector, export, write_shape_clip
+
+SIZE = (96, 128)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("infer")
+    for seed in range(2):
+        write_shape_clip(made / f"{seed}.mp4", frames=60, width=128, height=96, seed=seed, gop=20)
+    export(ShapeDetector(*SIZE), made / "shapes.onnx")
+    (made / "names.txt").write_text("\n".join(CLASSES))
+    return made
+
+
+def test_rows_are_written(run: Run, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "found.csv"
+    command = ("infer", folder, "--model", folder / "shapes.onnx", "--device", "cpu", "-o", output)
+    ran = run(*command, "--classes", folder / "names.txt")
+    assert (ran.code, ran.err) == (0, "")
+    assert [word in ran.out for word in ("videos", "frames/s", "found.csv")] == [True] * 3
+    rows = read_rows(output).to_pylist()
+    assert len(rows) == 2 * 3 * 3  # every 25th of 60 frames
+    assert {row["class_name"] for row in rows} == set(CLASSES)
+    again = run(*command, "--classes", folder / "names.txt", "--json")
+    assert (again.code, again.json["frames"], again.json["resumed_frames"]) == (0, 6, 6)
+    other = run(*command)
+    assert other.code == 2
+    assert other.err.startswith(f"framefeed: {output}: was made, or begun, with other options: classes")
+    assert other.err.count("\n") == 1
+    restarted = run(*command, "--restart", "--frame-skip", "30", "--batch-size", "2", "--quiet")
+    assert (restarted.code, restarted.out) == (0, "")
+
+
+def test_bad_videos_are_listed(run: Run, folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"no video")
+    model = ("--model", folder / "shapes.onnx", "--device", "cpu")
+    ran = run("infer", folder, broken, *model, "-o", tmp_path / "a.csv", "--quiet")
+    assert (ran.code, ran.err) == (1, "")
+    assert str(broken) in ran.out and "bad video" in ran.out
+    listed = run("infer", folder, broken, *model, "-o", tmp_path / "b.csv", "--json")
+    assert listed.code == 1
+    assert [bad["file"] for bad in listed.json["bad"]] == [str(broken)]
+    nothing = run("infer", broken, *model, "-o", tmp_path / "c.csv")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert nothing.err.startswith(f"framefeed: {broken}: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "possible"),
+    [
+        (("infer", "x.mp4"), "--model"),
+        (("infer", "x.mp4", "--model", "m.onnx"), "--output"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.txt"), ".csv or .parquet"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--batch-size", "0"), "1, 2, 3"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--confidence", "2"), "from 0 to 1"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--image-size", "big"), "960x544"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--layout", "ssd"), "yolov5"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--device", "tpu"), "cuda:1"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--ray-workers", "2"), "--ray-workers needs --ray"),
+        (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--ray", "--ray-workers", "4:2"), "2:16"),
+        (("diff", "a.csv"), "B"),
+        (("diff", "a.csv", "b.csv", "--iou", "0"), "above 0"),
+        (("diff", "a.csv", "b.csv", "--tolerance", "-1"), "0, 0.5, 2"),
+    ],
+)
+def test_bad_arguments_say_what_is_possible(run: Run, argv: tuple[str, ...], possible: str) -> None:
+    ran = run(*argv)
+    assert (ran.code, ran.out) == (2, "")
+    assert possible in ran.err
+
+
+def test_models_that_cannot_be_used(run: Run, folder: Path, tmp_path: Path) -> None:
+    for model, reason in ((tmp_path / "m.onnx", "cannot be read"), (folder / "names.txt", "no kind of model")):
+        ran = run("infer", folder, "--model", model, "--device", "cpu", "-o", tmp_path / "found.csv")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"framefeed: {model}: ") and reason in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted(folder: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the middle, from outside; then the same command."""
+    output = tmp_path / "found.csv"
+    argv = ["infer", str(folder), "--device", "cpu", "--frame-skip", "1", "-o", str(output)]
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import signal, sys, time, torch\n"
+        "torch.set_num_threads(1)\n"
+        "from framefeed.infer.shapes import ShapeDetector\n"
+        f"detector = ShapeDetector{SIZE}\n"
+        "def model(batch):\n"
+        "    time.sleep(0.02)\n"
+        "    return detector(batch)\n"
+        f"model.image_size = {SIZE}\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    from framefeed.cli import main\n"
+        "    import framefeed.infer.api as api\n"
+        "    api.run.__kwdefaults__['segment_frames'] = 10\n"
+        "    sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, str(slow), *argv, "--model", "slow:model"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            journal = tmp_path / "found.csv.work" / "journal"
+            until = time.monotonic() + 30
+            while time.monotonic() < until and not (journal.exists() and journal.stat().st_size):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
+    assert not output.exists()
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "of these frames were done before" in ran.stdout
+    assert read_rows(output).num_rows == 2 * 60 * 3
+
+
+def test_diff(run: Run, folder: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / "a.csv", tmp_path / "b.parquet", tmp_path / "c.csv"]
+    for output, skip in zip(outputs, ("10", "10", "20"), strict=True):
+        model = ("--model", str(folder / "shapes.onnx"), "--device", "cpu", "--frame-skip", skip)
+        assert main(["infer", str(folder), *model, "-o", str(output), "--quiet"]) == 0
+    same = run("diff", outputs[0], outputs[1])
+    assert (same.code, same.err) == (0, "")
+    assert same.out.endswith("the same within 1 pixels and a score of 0.01\n")
+    different = run("diff", outputs[0], outputs[2], "--json")
+    assert different.code == 1
+    total = different.json["total"]
+    assert (total["count_a"], total["count_b"], total["matched"], total["only_a"]) == (36, 18, 18, 18)
+    assert "only in A" in run("diff", outputs[0], outputs[2]).out
+    missing = run("diff", outputs[0], tmp_path / "missing.csv")
+    assert (missing.code, missing.out) == (2, "")
+    assert missing.err.startswith(f"framefeed: {tmp_path / 'missing.csv'}: ")
+    assert os.path.exists(outputs[2])

@@ -1,0 +1,77 @@
+"""What is possible, and what is said where something is not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from framefeed import UnsupportedCodec
+from framefeed.prepare.codecs import ENCODERS, encoder_options
+from framefeed.prepare.look import check_pixel_format
+from framefeed.prepare.options import Options, parse_fps, parse_size
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"size": (640, 361)}, "361 pixels are not possible; a side is even"),
+        ({"short_side": 0}, "0 pixels are not possible"),
+        ({"short_side": 256, "size": (640, 360)}, "either size or short_side"),
+        ({"codec": "mpeg4"}, "possible are h264, hevc, vp9, av1"),
+        ({"gop": 0}, "gop is at least 1"),
+        ({"b_frames": 17}, "possible are 0 to 16"),
+        ({"crf": 52}, "possible are 0 to 51"),
+        ({"codec": "av1", "crf": 64}, "possible are 0 to 63"),
+        ({"preset": "8"}, "possible are ultrafast"),
+        ({"codec": "vp9", "preset": "medium"}, "possible are 0, 1"),
+        ({"container": "avi"}, "possible are mp4, mov, mkv, webm"),
+        ({"container": "webm"}, "h264 is not put into webm files; possible are mp4, mov, mkv"),
+        ({"audio": "mute"}, "possible are drop, copy"),
+        ({"fps": Fraction(0)}, "numbers above 0"),
+        ({"min_scene_seconds": float("nan")}, "0 or more"),
+        ({"threads": 0}, "threads is at least 1"),
+    ],
+)
+def test_what_is_not_possible(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Options(**wrong)
+
+
+def test_defaults_are_the_encoders() -> None:
+    for codec, encoder in ENCODERS.items():
+        options = Options(codec=codec)  # type: ignore[arg-type]
+        assert (options.crf, options.preset) == (encoder.crf, encoder.preset)
+        assert str(encoder.crf) in encoder_options(options).values()
+        check_pixel_format(options)  # the encoder is there
+
+
+def test_pixel_formats() -> None:
+    check_pixel_format(Options(codec="hevc", pixel_format="yuv420p10le"))
+    with pytest.raises(
+        UnsupportedCodec, match=r"does not take the pixel format yuv410p; possible are auto, keep, yuv4"
+    ):
+        check_pixel_format(Options(pixel_format="yuv410p"))
+
+
+def test_identity_tells_options_apart() -> None:
+    assert Options().identity() == Options().identity()
+    assert Options(fps=Fraction(30)).identity()["fps"] == "30"
+    assert Options(size=(64, 48)).identity()["size"] == "64x48"
+    assert len({str(Options(gop=gop).identity()) for gop in (1, 2, 3)}) == 3
+
+
+def test_sizes_and_rates() -> None:
+    assert parse_size("640x360") == (640, 360) == parse_size((360, 640))
+    assert parse_size(None) is None
+    for text in ("640", "640x", "axb", "0x10", "1x2x3"):
+        with pytest.raises(ValueError, match="640x360"):
+            parse_size(text)
+    assert parse_fps(None) is None
+    assert [parse_fps(rate) for rate in ("30", 25, 12.5)] == [30, 25, Fraction(25, 2)]
+    assert parse_fps("30000/1001") == Fraction(30000, 1001)
+    assert [parse_fps(rate) for rate in (29.97, "23.976", 59.94)] == [Fraction(n * 1000, 1001) for n in (30, 24, 60)]
+    for text in ("many", "1/0"):
+        with pytest.raises(ValueError, match="no frame rate"):
+            parse_fps(text)
