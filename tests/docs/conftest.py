@@ -1,0 +1,47 @@
+"""The folder that pages are read in: a few small videos and what pages suppose to be there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from framefeed import Catalog
+from framefeed.bench.camera_clips import write_camera_clips
+from framefeed.infer.shapes import ShapeDetector, export
+from framefeed.samples import write_clip, write_samples
+
+FRAMES = 90
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once::
+
+    videos/walk/*.mp4, videos/run/*.mp4   small clips of two classes
+    video.mp4                             one of them
+    clips/                                the six clips of the demo
+    drive/index_frame.json                clips of three cameras
+    catalog.arrow                         of videos/
+    model.onnx                            a detector
+    """
+    folder = tmp_path_factory.mktemp("world")
+    for number in range(4):
+        path = folder / "videos" / ("walk", "run")[number % 2] / f"{number}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_clip(path, frames=FRAMES, width=192, height=160, gop=30, codec="libx264", bframes=2, seed=number)
+    shutil.copy(folder / "videos" / "walk" / "0.mp4", folder / "video.mp4")
+    write_samples(folder / "clips")
+    write_camera_clips(folder / "drive", clips=2, cameras=3, frames=30, width=320, height=180, gop=10)
+    export(ShapeDetector(160, 192), folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture
+def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own with all that, which is the working directory."""
+    shutil.copytree(world, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    Catalog.build("videos", "catalog.arrow", progress=False).close()
+    return tmp_path
