@@ -11,7 +11,9 @@ from framefeed.errors import UnsupportedCodec
 from framefeed.index.container import open_container
 from framefeed.media import PathMedia
 
-__all__ = ["AudioCopy", "open_audio"]
+__all__ = ["AudioCopy", "Span", "open_audio"]
+
+Span = tuple[float, float]
 
 
 class AudioCopy:
@@ -22,12 +24,10 @@ class AudioCopy:
         stream: Its stream.
         packets: Its packets, in order.
         shift: Seconds that are added to all times.
-        span: Seconds of the source from which and up to which packets are taken; None takes all.
+        span: Seconds of the source from which and up to which packets are taken.
     """
 
-    def __init__(
-        self, path: str, stream: Any, packets: Iterator[Any], shift: Fraction, span: tuple[Fraction, Fraction] | None
-    ) -> None:
+    def __init__(self, path: str, stream: Any, packets: Iterator[Any], shift: Fraction, span: Span) -> None:
         self._path = path
         self._stream = stream
         self._packets = packets
@@ -65,7 +65,7 @@ class AudioCopy:
             if not packet.size or packet.dts is None or packet.pts is None:
                 continue
             when = packet.pts * packet.time_base
-            if self._span is not None and not self._span[0] <= when < self._span[1]:
+            if not self._span[0] <= when < self._span[1]:
                 continue
             shift = round(self._shift / packet.time_base)
             packet.pts += shift
@@ -76,9 +76,7 @@ class AudioCopy:
 
 
 @contextmanager
-def open_audio(
-    path: str, *, shift: Fraction, span: tuple[Fraction, Fraction] | None = None
-) -> Iterator[AudioCopy | None]:
+def open_audio(path: str, *, shift: Fraction, span: Span) -> Iterator[AudioCopy | None]:
     """The sound of a video, or None where it has none."""
     with open_container(PathMedia(path)) as container:
         stream = container.streams.best("audio")

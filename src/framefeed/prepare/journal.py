@@ -34,7 +34,11 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = self._open()
-        self.lines = list(self._read())
+        try:
+            self.lines = list(self._read())
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> int:
         while True:
@@ -84,8 +88,8 @@ class Journal:
         temporary = self._path.with_name(f"{self._path.name}.new")
         temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
         os.replace(temporary, self._path)
-        os.close(self._descriptor)
-        self._descriptor = self._open()
+        before, self._descriptor = self._descriptor, self._open()
+        os.close(before)
         os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def close(self) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +170,11 @@ class _Job:
         end = float(times[1] + index.frame_seconds(part.frames[-1:])[0])
         sound: Any = nullcontext()
         if options.audio == "copy":
-            span = None if not options.scenes else (Fraction(float(times[0])), Fraction(end))
+            # Sound before the first frame and after the last one belongs to these.
+            begins = float(times[0]) if first else -math.inf
+            ends = end if last < index.num_frames - 1 else math.inf
             if index.stored is None:
-                sound = open_audio(index.path, shift=part.shift, span=span)
+                sound = open_audio(index.path, shift=part.shift, span=(begins, ends))
             else:
                 self._warn("has no sound: packet stores keep none")
         with sound as audio:
