@@ -192,7 +192,7 @@ def test_what_a_worker_tells(videos: list[Video]) -> None:
 
 def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: None) -> None:
     names = ("framefeed", "pyav", "own_readers:OffByOne", "own_readers:Raises")
-    config = Config(names, cases=("random", "in-order"), batch_sizes=(8,), repeat=2, max_batches=2)
+    config = Config(names, cases=("random", "in-order"), batch_sizes=(8,), repeat=2, max_batches=2, least_seconds=0.05)
     said: list[tuple[int, int, str]] = []
     bench = Bench(config, videos, tmp_path / "out" / "bench.json", command="x", search=[HERE])
     bench.run(lambda *what: said.append(what))
@@ -229,7 +229,15 @@ def test_readers_take_turns(videos: list[Video], tmp_path: Path, monkeypatch: py
         timed(entry)
 
     monkeypatch.setattr(suite_run.Entry, "time", note)
-    config = Config(("framefeed", "pyav"), cases=("clips",), repeat=3, max_batches=1, clip_length=4, mode="stream")
+    config = Config(
+        ("framefeed", "pyav"),
+        cases=("clips",),
+        repeat=3,
+        max_batches=1,
+        clip_length=4,
+        mode="stream",
+        least_seconds=0.05,
+    )
     Bench(config, videos[:1], tmp_path / "x.json").run(lambda *what: None)
     assert order == ["framefeed", "pyav", "pyav", "framefeed", "framefeed", "pyav"]
 
@@ -241,7 +249,7 @@ def test_the_command_on_a_file(
     file = tmp_path / "mine.mp4"
     file.write_bytes(videos[0].path.read_bytes())
     words = ["bench", str(file), "--readers", "framefeed,pyav", "--cases", "random,every", "--batch-sizes", "4,8"]
-    words += ["--repeat", "2", "--max-batches", "2", "--frame-skip", "10", "-o", "a/b.json"]
+    words += ["--repeat", "2", "--max-batches", "2", "--frame-skip", "10", "--least-seconds", "0.05", "-o", "a/b.json"]
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "mine.mp4" in out and "random" in out and "every" in out and "b.html" in out
@@ -271,7 +279,7 @@ def test_wrong_frames_are_in_the_exit_code(
 ) -> None:
     monkeypatch.chdir(HERE)
     words = ["bench", str(videos[0].path), "--readers", "framefeed,own_readers:OffByOne", "--cases", "clips"]
-    words += ["--repeat", "1", "--max-batches", "1", "-o", str(tmp_path / "x.json")]
+    words += ["--repeat", "1", "--max-batches", "1", "--least-seconds", "0", "-o", str(tmp_path / "x.json")]
     assert main(words) == 1
     assert "WRONG 16/16" in capsys.readouterr().out
     sys.modules.pop("own_readers", None)
@@ -312,7 +320,18 @@ def test_ctrl_c_leaves_what_was_measured(videos: list[Video], tmp_path: Path) ->
     )
     (tmp_path / "start.py").write_text(script)
     words = ["bench", str(videos[0].path), str(videos[1].path), "--readers", "framefeed,own_readers:Slow"]
-    words += ["--cases", "clips,random", "--repeat", "9", "--max-batches", "2", "-o", str(output)]
+    words += [
+        "--cases",
+        "clips,random",
+        "--repeat",
+        "9",
+        "--max-batches",
+        "2",
+        "--least-seconds",
+        "0",
+        "-o",
+        str(output),
+    ]
     command = [sys.executable, str(tmp_path / "start.py"), *words]
     with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -93,6 +93,7 @@ class Consumer:
             assert not self.ahead.holds(key), "dropped though it is to be kept"
             assert not self.claims[key], "dropped while it was claimed"
             self.store.discard(key)
+        self.ahead.settle()
 
     def check(self) -> None:
         held = sum(self.videos[video].size for video, _ in self.store)
@@ -177,6 +178,7 @@ def test_two_that_share_a_budget_stay_within_it(
         ahead, planned = waiting[data.draw(st.integers(0, len(waiting) - 1))]
         for key in ahead.open(planned.pop(0)).held:
             ahead.release(key)
+        ahead.settle()
         if not planned:
             waiting = [each for each in waiting if each[0] is not ahead]
         assert 0 <= budget.taken <= num_bytes
@@ -236,6 +238,19 @@ def test_a_repeated_frame_is_one_frame_of_its_batch() -> None:
     assert consumer.open(uses[3:]) == ((0, 3),)
     consumer.release((0, 3))
     assert consumer.budget.taken == 0
+
+
+def test_nobody_else_has_memory_that_is_still_in_use() -> None:
+    consumer = Consumer.of([Clip(10, 1)], 1)
+    uses = [consumer.use(time, 0, 3) for time in range(2)]
+    consumer.ahead.extend(uses)
+    consumer.open(uses[:1])
+    consumer.open(uses[1:])
+    consumer.ahead.release((0, 3))
+    assert consumer.ahead.take_dropped() == [(0, 3)]
+    assert not consumer.budget.take(1)  # whoever was told so has not let go of it
+    consumer.ahead.settle()
+    assert consumer.budget.take(1)
 
 
 def _shuffled(seed: int) -> tuple[Consumer, list[list[Use]]]:

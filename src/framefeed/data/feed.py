@@ -196,6 +196,8 @@ class Feed:
                     self._workshop.give_back(frame.bases)
             self._frames.clear()
             self._failed.clear()
+            for job in self._running.values():
+                self._retain(job)
             self._ahead.close()
             self._changed.notify_all()
             self._finished.notify_all()
@@ -392,6 +394,7 @@ class Feed:
                 self._nothing_to_prefetch = False
                 self._workshop.give_back(frame.bases)
                 del self._frames[key]
+        self._ahead.settle()
 
     # --- decoding -------------------------------------------------------------------------------------------------
 
@@ -505,31 +508,35 @@ class Feed:
                 job.started = now
                 frames += self._begin(job)
                 owners += [job] * (len(frames) - len(owners))
-        video = self._videos[jobs[0].video]
-        source = CountedSource(video.source)
-        taker = _Taker(self, video, owners, frames, source)
+        source: CountedSource | None = None
         error: Exception | None = None
         try:
+            video = self._videos[jobs[0].video]
+            source = CountedSource(video.source)
+            taker = _Taker(self, video, owners, frames, source)
             self._workshop.decode(video, source, frames, taker, read_on=jobs[-1].goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
             error = caught
         except BaseException:
-            self._end_jobs(jobs, video, source, None)
+            self._end_jobs(jobs, source, None)
             raise
-        self._end_jobs(jobs, video, source, error)
+        self._end_jobs(jobs, source, error)
 
-    def _end_jobs(self, jobs: Sequence[Job], video: OpenVideo, source: CountedSource, error: Exception | None) -> None:
+    def _end_jobs(self, jobs: Sequence[Job], source: CountedSource | None, error: Exception | None) -> None:
         self._reject(jobs)
         with self._changed:
-            self._count(source)
+            if source is not None:
+                self._count(source)
             for job in jobs:
+                self._budget.give(job.retained)
+                job.retained = 0
                 if job.abandoned:
                     self._hanging.discard(job.video)  # it has come back
                 if self._is_over(job):
                     continue
                 del self._running[job.group]
                 for number in sorted(job.undelivered):
-                    self._fail_frame(job, number, _error_of(video, number, error))
+                    self._fail_frame(job, number, _error_of(self._dataset.filenames[job.video], number, error))
                 if job.then is not None:
                     self._enqueue(job.then)
 
@@ -666,6 +673,11 @@ class Feed:
         del job.taken[taken.number]
         self._release(job, taken.number)
 
+    def _retain(self, job: Job) -> None:
+        """Keeps what a job has taken of the budget when nobody waits for it any more: its thread may be using it."""
+        job.retained += len(job.keep) * self._size_of(job.video)
+        self._budget.hold(job.retained)
+
     def _is_over(self, job: Job) -> bool:
         return self._closed or job.abandoned
 
@@ -724,6 +736,7 @@ class Feed:
             if job.started is not None and now - job.started > self._timeout:
                 job.abandoned = True
                 del self._running[job.group]
+                self._retain(job)
                 self._hanging.add(job.video)  # not tried again until it comes back: each try would cost a thread
                 for number in sorted(job.undelivered):
                     self._fail_frame(job, number, self._timed_out(job.video, number))
@@ -738,17 +751,17 @@ def _places(key: Key, waiting: Sequence[tuple[FinishedBatch, bool]]) -> list[tup
     return [(assembly, assembly.targets[key]) for assembly in assemblies]
 
 
-def _error_of(video: OpenVideo, frame: int, error: Exception | None) -> Exception:
+def _error_of(path: str, frame: int, error: Exception | None) -> Exception:
     """What is wrong with one frame of a job that failed."""
     if error is None:
-        return DecodeError(video.index.path, f"frame {frame} cannot be decoded: the decoder gave no picture", frame)
+        return DecodeError(path, f"frame {frame} cannot be decoded: the decoder gave no picture", frame)
     if isinstance(error, DecodeError):
         reason = error.reasons.get(frame)
         if reason is not None:
             return DecodeError(error.path, f"frame {frame} cannot be decoded exactly: {reason}", frame)
     if isinstance(error, FramefeedError):
         return error
-    wrapped = DecodeError(video.index.path, f"frame {frame} cannot be decoded: {error}", frame)
+    wrapped = DecodeError(path, f"frame {frame} cannot be decoded: {error}", frame)
     wrapped.__cause__ = error
     return wrapped
 

@@ -256,7 +256,12 @@ class VideoLoader:
         workers = None
         while workers is None and self._resting:
             before = self._resting.pop()
-            workers = before.workers if before.join(MAX_WAIT_FOR_WORKERS) and not before.failed else None
+            if not before.join(MAX_WAIT_FOR_WORKERS):
+                continue  # somebody is still waiting for them
+            if not before.failed and before.workers.are_alive:
+                workers = before.workers
+            else:
+                before.workers.end()
         if workers is None:
             workers = PacketWorkers(self.dataset, self._num_workers, self._packet_cache, self._worker_context)
         return Separation(workers, self.dataset, batches, self._stats)

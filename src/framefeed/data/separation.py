@@ -34,6 +34,9 @@ THREAD = "framefeed-packets"
 # How long the thread that takes parcels waits before it looks again whether there is room for a batch.
 PAUSE_SECONDS = 0.002
 
+# How long ending the processes may take; then they are left to torch.
+MAX_END_SECONDS = 10.0
+
 
 # --- the workers --------------------------------------------------------------------------------------------------
 
@@ -66,6 +69,25 @@ class PacketWorkers:
             multiprocessing_context=context,
             persistent_workers=True,
         )
+        self._iterator: Any = None
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether all processes are there that were started."""
+        return all(process.is_alive() for process in getattr(self._iterator, "_workers", ()))
+
+    def end(self) -> None:
+        """Ends the processes. Torch would do so when the last reference goes; a traceback may have one.
+
+        Until then the death of one can raise in the main thread, if any other workers were started there.
+        """
+        iterator, self._iterator = self._iterator, None
+        shut_down = getattr(iterator, "_shutdown_workers", None)
+        if shut_down is not None:
+            # A process that was killed may have held a lock that this waits for.
+            thread = threading.Thread(target=shut_down, name=THREAD, daemon=True)
+            thread.start()
+            thread.join(MAX_END_SECONDS)
 
     def begin(self, asking: Asking) -> Iterator[Parcel]:
         """Starts reading for an epoch. Ends the one before.
@@ -83,7 +105,8 @@ class PacketWorkers:
 
     def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
         try:
-            begun.set_result(iter(self._loader))
+            self._iterator = iter(self._loader)
+            begun.set_result(self._iterator)
         except BaseException as error:
             begun.set_exception(error)
 
@@ -372,6 +395,7 @@ class Separation:
                 inbox.add(needs, parcels)
         except BaseException as error:
             self.failed = True
+            self.workers.end()
             inbox.end(error)
         else:
             inbox.end()

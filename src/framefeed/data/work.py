@@ -107,6 +107,7 @@ class Job:
         taken: Those of them whose pictures came, but are not confirmed.
         waiting: Who waits for those of them that are not kept and came: nobody else can join them any more.
         then: What to do with the group afterwards.
+        retained: Bytes of the budget that it keeps although nobody waits for it, until its thread has let go of them.
     """
 
     video: int
@@ -120,6 +121,7 @@ class Job:
     taken: dict[int, JobPicture] = field(default_factory=dict)
     waiting: dict[int, tuple[Waiter, ...]] = field(default_factory=dict)
     then: Job | None = None
+    retained: int = 0
 
     @property
     def group(self) -> Group:

@@ -118,6 +118,11 @@ class Budget:
             self.peak = max(self.peak, self.taken)
             return True
 
+    def hold(self, num_bytes: int) -> None:
+        """Takes bytes whether they are left or not, for what cannot be let go of yet."""
+        with self._lock:
+            self.taken += num_bytes
+
     def give(self, num_bytes: int) -> None:
         """Gives bytes back."""
         with self._lock:
@@ -154,6 +159,7 @@ class LookAhead:
         self._beyond_term: list[tuple[int, Key]] = []
         self._first_terms: dict[Group, float] = {}
         self._dropped: dict[Key, None] = {}
+        self._freed = 0  # bytes of frames that were dropped, until their memory is free
         self.held_bytes = 0
 
     def term(self, video: int) -> float:
@@ -264,10 +270,17 @@ class LookAhead:
         dropped, self._dropped = list(self._dropped), {}
         return dropped
 
+    def settle(self) -> None:
+        """Gives the memory of dropped frames back. Nobody else can have it before: it is for when it is free indeed."""
+        if self._freed:
+            self._budget.give(self._freed)
+            self._freed = 0
+
     def close(self) -> None:
         """Gives all memory back."""
         for key in list(self._held):
             self._drop(key)
+        self.settle()
         self._future.clear()
 
     # --- how ------------------------------------------------------------------------------------------------------
@@ -311,10 +324,10 @@ class LookAhead:
 
     def _make_room(self, size: int, next_use: int, beyond: bool) -> bool:
         """Takes memory for a frame, that of frames which are needed later and lie beyond their term if need be."""
-        if self._budget.take(size):
+        if self._take(size):
             return True
         victims: dict[Key, None] = {}
-        room = self._budget.left
+        room = self._budget.left + self._freed
         while room < size:
             farthest = self._farthest()
             if farthest is None or (beyond and self._held[farthest].next_use <= next_use):
@@ -329,7 +342,14 @@ class LookAhead:
             return False
         for key in victims:
             self._drop(key)
-        return self._budget.take(size)
+        return self._take(size)
+
+    def _take(self, size: int) -> bool:
+        """Takes memory where there is as much, that of dropped frames first."""
+        if self._freed < size and not self._budget.take(size - self._freed):
+            return False
+        self._freed = max(0, self._freed - size)
+        return True
 
     def _farthest(self) -> Key | None:
         """Of the frames beyond their term that nobody claims, the one that is needed last."""
@@ -354,7 +374,7 @@ class LookAhead:
     def _drop(self, key: Key) -> None:
         held = self._held.pop(key)
         self.held_bytes -= held.size
-        self._budget.give(held.size)
+        self._freed += held.size
         self._dropped[key] = None
 
     def _forget(self, use: Use, group: Group) -> None:

@@ -158,6 +158,7 @@ def _planned_cost(
         for key in opening.held:
             ahead.release(key)
         ahead.take_dropped()
+        ahead.settle()
     return decoded / len(uses)
 
 
