@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu-h200.json"
 
 TINY = (
-    ClipSet("cameras", "hevc", 256, 144, gop=10, frames=25, b_frames=0, kilobits=600, files=2),
-    ClipSet("small", "h264", 192, 128, gop=40, frames=70, b_frames=3, kilobits=400, files=2),
+    ClipSet("cameras", "hevc", 256, 144, gop=8, frames=18, b_frames=0, kilobits=600, files=2),
+    ClipSet("small", "h264", 192, 128, gop=20, frames=45, b_frames=3, kilobits=400, files=2),
 )
 
 
@@ -137,6 +137,7 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.setattr(gpu, "TINY_SETS", TINY)
     monkeypatch.setattr(gpu_cases, "SINGLE_THREADS", (2, 3))
     monkeypatch.setattr(gpu_cases, "COPIES", 2)
+    monkeypatch.setattr(gpu_cases, "SLOW_SECONDS", 1e6)
 
     def call(*arguments: str) -> tuple[int, dict[str, Any]]:
         output = tmp_path / "out" / "results.json"
@@ -261,7 +262,7 @@ def test_wrong_and_failing_peers_are_reported(run: Any, monkeypatch: pytest.Monk
     assert found["in-order", "small", "SimpleDecoder, 1 thread"]["wrong"] > 0
     assert "wrong frames" in found["in-order", "small", "SimpleDecoder, 1 thread"]["error"]
     assert found["in-order", "small", "ThreadedDecoder, 1 thread"]["error"] == "RuntimeError: no decoder for you"
-    assert found["random", "small", "SimpleDecoder, 6 threads"]["wrong"] == 6 * 2 * gpu_peers.BATCH
+    assert found["random", "small", "SimpleDecoder, 6 threads"]["wrong"] == 6 * 2 * TINY[1].frames
     assert all("median" not in row for key, row in found.items() if "Decoder" in key[2])
     assert set(document["ratios"]["small"]) == {"in_order/bare", "in_order_short_epochs/bare", "half224/full"}
     assert "wrong frames" in gpu_numbers(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -322,6 +323,25 @@ def test_a_file_that_comes_back_is_read_again(copies: list[str]) -> None:
     spoilt.check_skip(loader)
     moved.rename(copies[1])
     assert help.flat(help.epoch_rows(loader)) == help.truth(spoilt.dataset, epoch=1)
+
+
+def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many files not all stay open; one may be gone when its turn to be decoded comes."""
+    dataset = VideoDataset(paths)
+    opened = type(dataset.videos).__getitem__
+
+    def open_again(videos: Any, number: int) -> Any:
+        if number == 1 and sys._getframe(1).f_code.co_name == "_decode":
+            raise SourceError(paths[1], "is gone")
+        return opened(videos, number)
+
+    monkeypatch.setattr(type(dataset.videos), "__getitem__", open_again)
+    loader = VideoLoader(dataset, 4, shuffle=True, on_error="skip", memory_budget=10**6, drop_last=False)
+    found = [batch for batch in _go_through(loader) if not isinstance(batch, Exception)]
+    missing = int(dataset.counts[1])
+    assert {(skipped.path, skipped.reason) for skipped in loader.report} == {(paths[1], f"{paths[1]}: is gone")}
+    assert sum(len(batch["default"]) for batch in found) == len(dataset) - missing == len(dataset) - len(loader.report)
+    assert help.poll(lambda: loader._budget.taken == 0)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
