@@ -158,11 +158,15 @@ def test_batches_as_a_gpu_makes_them(
     monkeypatch.setattr(CpuWorkshop, "frames_together", 40)
     monkeypatch.setattr(CpuWorkshop, "frames_ahead", 60)
     monkeypatch.setattr(CpuWorkshop, "groups_ahead", 4)
-    together = []
+    together: list[int] = []
+    sparse: list[int] = []  # how many groups were decoded with one of which little was wanted
     decode = CpuWorkshop.decode
 
     def count(self: Any, video: Any, source: Any, frames: Any, *more: Any, **options: Any) -> None:
-        together.append(len({int(start) for start in video.starts[list(frames)]}))
+        groups, counts = np.unique(video.starts[list(frames)], return_counts=True)
+        together.append(len(groups))
+        sizes = [int((video.starts == group).sum()) for group in groups]
+        sparse.extend(len(groups) for count, size in zip(counts, sizes, strict=True) if 2 * count < size)
         decode(self, video, source, frames, *more, **options)
 
     monkeypatch.setattr(CpuWorkshop, "decode", count)
@@ -176,6 +180,7 @@ def test_batches_as_a_gpu_makes_them(
     assert loader._budget.taken == 0
     if order == "sequential":
         assert max(together) > 1 or budget in ("none", "two frames")
+    assert max(sparse, default=1) == 1
 
 
 @pytest.mark.parametrize("buffer_length", [1, 7])

@@ -473,7 +473,11 @@ class Feed:
         self._changed.notify()
 
     def _together(self, job: Job) -> list[Job]:
-        """A job and those of the groups behind its own; as long as every other thread has one, too."""
+        """A job and those of the groups behind its own; as long as every other thread has one, too.
+
+        Only groups of which most is wanted: of others little is gained, and the longest run that a decoder has ever met
+        decides how much memory it takes, so that a few chance neighbours would make all of them grow in time.
+        """
         jobs = [job]
         if not self._workshop.frames_together or len(self._tasks) < len(self._threads):
             return jobs
@@ -482,10 +486,10 @@ class Feed:
             starts = self._videos[job.video].starts
         except (FramefeedError, OSError):  # closed since, and gone: that is found out when it is decoded
             return jobs
-        while len(self._tasks) >= len(self._threads):
+        while len(self._tasks) >= len(self._threads) and _wants_most(jobs[-1], starts):
             behind = max(jobs[-1].frames) + 1
             following = self._queued.get((job.video, int(starts[behind]))) if behind < len(starts) else None
-            if following is None or following.start < jobs[-1].start:
+            if following is None or following.start < jobs[-1].start or not _wants_most(following, starts):
                 break
             frames += len(following.frames)
             if frames > self._workshop.frames_together or following not in self._tasks:
@@ -743,6 +747,11 @@ class Feed:
                 if job.then is not None:
                     self._enqueue(job.then)
                 self._threads.append(self._start_thread())  # the other one may never come back
+
+
+def _wants_most(job: Job, starts: NDArray[np.int64]) -> bool:
+    first, behind = np.searchsorted(starts, job.start, "left"), np.searchsorted(starts, job.start, "right")
+    return 2 * len(job.frames) >= int(behind - first)
 
 
 def _places(key: Key, waiting: Sequence[tuple[FinishedBatch, bool]]) -> list[tuple[Assembly, Sequence[Place]]]:

@@ -21,10 +21,11 @@ __all__ = ["Future", "Planned"]
 WINDOW = 1.25
 MIN_WINDOW_BATCHES = 16
 MAX_WINDOW_USES = 1_000_000
-# How many uses are looked up at once, for the first batch and for the others: the window grows gradually, so that the
-# first batch does not take long to come.
+# How many samples are looked up at once, for the first batch and for the others: the window grows gradually, so that no
+# batch takes long to come. For small batches less: they are wanted more often.
 FIRST_GROWTH = 2048
 GROWTH = 1024
+GROWTH_BATCHES = 16
 
 _UNKNOWN = -1
 
@@ -112,7 +113,9 @@ class Future:
         """Finds out about as many more batches as should be known; to be told to ``add``. Nothing else is touched."""
         found: list[Planned] = []
         known, uses = len(self._batches), self._num_uses
-        added, limit = 0, GROWTH if self._batches else FIRST_GROWTH
+        added, limit = 0, FIRST_GROWTH
+        if self._batches:
+            limit = min(GROWTH, GROWTH_BATCHES * max(1, len(self._batches[0].numbers)))
         while not self._exhausted and added < limit:
             if known >= MIN_WINDOW_BATCHES and uses >= self._window:
                 break

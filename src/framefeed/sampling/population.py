@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.data.orders import Layout
 from framefeed.errors import CatalogError
 from framefeed.index.catalog import Catalog
