@@ -17,6 +17,7 @@ ROOT = Path(framefeed.__file__).parent
 LAYERS = (
     "errors",
     "cached",
+    "forking",
     "ffmpeg_log",
     "types",
     "driver",

@@ -13,6 +13,7 @@ from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
 from framefeed.decode.runs import RunTask
 from framefeed.decode.session import Running, SessionFactory, Taker
+from framefeed.forking import in_forked_children
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, PLAN
@@ -46,7 +47,7 @@ class Engine:
         # Two for each thread: one being reset for the next file while another is left running in a group.
         self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        in_forked_children(self._reset)
 
     def _reset(self) -> None:
         self._executor: ThreadPoolExecutor | None = None

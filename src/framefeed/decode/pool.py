@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections import OrderedDict
 
 from framefeed.decode.session import Running, SessionFactory
+from framefeed.forking import in_forked_children
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 
@@ -26,7 +26,7 @@ class SessionPool:
         self._factory = factory
         self._max_idle = max_idle
         self._reset()
-        os.register_at_fork(after_in_child=self._forget)
+        in_forked_children(self._forget)
 
     def _forget(self) -> None:
         """In a forked child: starts afresh, and leaves the parent's sessions as they are for ever.

@@ -14,6 +14,8 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.forking import in_forked_children
+
 __all__ = ["BufferPool", "allocate", "physical_memory"]
 
 
@@ -36,7 +38,7 @@ class BufferPool:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.reset()
-        os.register_at_fork(after_in_child=self.reset)
+        in_forked_children(self.reset)
 
     def reset(self) -> None:
         """Drops all unused blocks."""
