@@ -30,6 +30,7 @@ from framefeed import (
     VideoLoader,
     media,
 )
+from framefeed.data.workshop import CpuWorkshop
 from framefeed.media import PathMedia
 from framefeed.source.packets import ByteRanges
 
@@ -323,6 +324,27 @@ def test_a_file_that_comes_back_is_read_again(copies: list[str]) -> None:
     spoilt.check_skip(loader)
     moved.rename(copies[1])
     assert help.flat(help.epoch_rows(loader)) == help.truth(spoilt.dataset, epoch=1)
+
+
+def test_a_file_that_is_gone_is_not_tried_again_and_again(copies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = VideoDataset(copies)
+    first = int(dataset.counts[0])
+    tried: list[str] = []
+    decode = CpuWorkshop.decode
+
+    def count(self: Any, video: Any, *more: Any, **options: Any) -> None:
+        tried.append(str(video.index.path))
+        decode(self, video, *more, **options)
+
+    monkeypatch.setattr(CpuWorkshop, "decode", count)
+    os.remove(copies[1])
+    loader = VideoLoader(dataset, first, order="sequential", buffer_length=1, on_error="skip", drop_last=False)
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.3)  # the threads have nothing to do meanwhile
+    assert tried.count(copies[1]) <= 4
+    list(batches)
+    assert len(loader.report) == int(dataset.counts[1])
 
 
 def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,7 @@ class Feed:
         self._tasks: deque[Callable[[], None] | Job] = deque()
         self._frames: dict[Key, Frame] = {}
         self._failed: dict[Key, Exception] = {}
+        self._hopeless: set[Key] = set()  # failed once: not tried again before a batch needs them
         self._queued: dict[Group, Job] = {}
         self._running: dict[Group, Job] = {}
         self._crash: BaseException | None = None  # a defect
@@ -196,6 +197,7 @@ class Feed:
                     self._workshop.give_back(frame.bases)
             self._frames.clear()
             self._failed.clear()
+            self._hopeless.clear()
             for job in self._running.values():
                 self._retain(job)
             self._ahead.close()
@@ -402,7 +404,9 @@ class Feed:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
         if self._nothing_to_prefetch or (self._opening and self._workshop.frames_ahead):
             return False
-        job = self._ahead.prefetch(self._future.upcoming(2 * self._buffer_length)) or self._prefetch_whole()
+        upcoming = self._future.upcoming(2 * self._buffer_length)
+        promising = (use for use in upcoming if (use.video, use.frame) not in self._hopeless)
+        job = self._ahead.prefetch(promising) or self._prefetch_whole()
         if job is None:
             self._nothing_to_prefetch = True
             return False
@@ -421,7 +425,7 @@ class Feed:
         if first is None or self._workshop.frames_ahead:  # batches are opened early instead
             return None
         within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first.video)))
-        missing = self._future.first_missing(within)
+        missing = self._future.first_missing(within, self._hopeless)
         return None if missing is None else self._ahead.prefetch_whole(missing, within)
 
     @property
@@ -710,6 +714,7 @@ class Feed:
             waiting = frame.waiting if frame is not None else ()
         if isinstance(error, DecodeError | FrameSizeError):
             self._failed[key] = error  # the file's content is bad: no need to try again
+        self._hopeless.add(key)
         self._ahead.discard(key)
         self._drop_frames()
         for batch, _ in waiting:

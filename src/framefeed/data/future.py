@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from framefeed.data.assembly import MISSING, Samples, locate_samples
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
-from framefeed.plan.lookahead import LookAhead, Use
+from framefeed.plan.lookahead import Key, LookAhead, Use
 
 __all__ = ["Future", "Planned"]
 
@@ -158,14 +158,15 @@ class Future:
         """The uses of the next few batches."""
         return (use for planned in itertools.islice(self._batches, batches) for use in planned.uses)
 
-    def first_missing(self, within: float) -> Use | None:
-        """The first use of a frame that is not held, if there is one within a time."""
+    def first_missing(self, within: float, hopeless: Container[Key]) -> Use | None:
+        """The first use of a frame that is not held, and not given up, if there is one within a time."""
         end = self._batches[0].time + within if self._batches else 0.0
         for planned in itertools.islice(self._batches, self.provided, None):
             if planned.time > end:
                 return None
             for use in planned.uses:
-                if not self._ahead.holds((use.video, use.frame)):
+                key = (use.video, use.frame)
+                if not self._ahead.holds(key) and key not in hopeless:
                     return use
             self.provided += 1
         return None
