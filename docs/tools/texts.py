@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from framefeed.bench import inference
 from framefeed.bench.readme import gpu_numbers, numbers, readers_numbers, training_numbers
 from framefeed.cli import build_parser
 
@@ -136,6 +137,8 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "store-slow-disk": _store,
     "catalog": _catalog,
     "separation-2-cores": _separation,
+    "inference-2-cores": inference.numbers,
+    "inference-h200": inference.numbers,
 }
 
 

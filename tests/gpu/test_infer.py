@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from framefeed import VideoIndex, infer
 from framefeed.infer.segments import sampled_frames
@@ -58,9 +60,9 @@ def _exported(suffix: str, half: bool = False) -> Callable[[Path], Any]:
 
 def _onnx(folder: Path) -> Any:
     runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
     if "CUDAExecutionProvider" not in runtime.get_available_providers():
         pytest.skip("this ONNX Runtime cannot use a GPU")
+    pytest.importorskip("onnx", reason="needs onnx to write the model")
     return export(ShapeDetector(*SIZE), folder / "shapes.onnx")
 
 
@@ -114,41 +116,75 @@ def test_as_on_the_cpu(cuda: torch.device, clips: list[Path], folder: Path) -> N
 def test_only_what_the_plan_has_is_decoded(cuda: torch.device, folder: Path) -> None:
     shape: dict[str, Any] = {"width": WIDTH, "height": HEIGHT, "gop": 250, "bframes": 3}
     path = write_shape_clip(folder / "long.mp4", frames=600, **shape)
-    result = run([path], ShapeDetector(*SIZE), cuda, frame_skip=25, batch_size=8)
     planned = plan_frames(VideoIndex.scan(path).packets, sampled_frames(600, 25)).num_packets
-    assert result.stats["packets_decoded"] <= planned < 0.75 * 600
+    assert planned < 0.9 * 600  # there is something to be saved
+    result = run([path], ShapeDetector(*SIZE), cuda, frame_skip=25, batch_size=8)
+    assert result.num_frames == 24
+    assert result.stats["packets_decoded"] <= planned
 
 
-def copied_to_host(job: Callable[[], Any], folder: Path) -> list[int]:
-    """Bytes of each copy from the device to the host while it runs."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
-        job()
-        torch.cuda.synchronize()
-    path = folder / "trace.json"
-    trace.export_chrome_trace(str(path))
+def traced_copies(job: Callable[[], Any], path: Path) -> list[int]:
+    """Bytes of each copy from the device to the host while it runs, whoever made it, as the driver tells."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the profiler's remarks on itself differ from version to version
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as trace:
+            job()
+            torch.cuda.synchronize()
+        trace.export_chrome_trace(str(path))
     events = json.loads(path.read_text())["traceEvents"]
     copies = [event for event in events if event.get("cat") == "gpu_memcpy" and "DtoH" in event["name"]]
     return [int(event["args"]["bytes"]) for event in copies]
 
 
-def test_no_frame_is_copied_to_the_host(cuda: torch.device, clips: list[Path], folder: Path) -> None:
-    model = MODELS["pt2"](folder)
+class TorchCopies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of each copy from the device to the host that torch makes in this thread, by what torch itself is told."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.copies: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        sources = [each for each in args if isinstance(each, Tensor) and each.device.type == "cuda"]
+        if sources and isinstance(found, Tensor) and found.device.type == "cpu":
+            self.copies.append(found.numel() * found.element_size())
+        return found
+
+
+def torch_copies(job: Callable[[], Any], path: Path) -> list[int]:
+    mode = TorchCopies()
+    with mode:
+        job()
+    return mode.copies
+
+
+COPIES = {"traced": traced_copies, "told by torch": torch_copies}
+
+
+@pytest.mark.parametrize(("how", "kind"), [("traced", "pt2"), ("traced", "callable"), ("told by torch", "callable")])
+def test_no_frame_is_copied_to_the_host(
+    cuda: torch.device, clips: list[Path], folder: Path, tmp_path: Path, how: str, kind: str
+) -> None:
+    model = MODELS[kind](folder)
     run(clips, model, cuda)  # what is loaded once does not count
     results: list[infer.InferResult] = []
-    copies = copied_to_host(lambda: results.append(run(clips, model, cuda)), folder)
+    copies = COPIES[how](lambda: results.append(run(clips, model, cuda)), tmp_path / "trace.json")
     check_rows(results[0], clips)
     assert copies, "what was found has to come over somehow"
     assert max(copies) <= MAX_COPIED < FRAME_BYTES
     assert sum(copies) < FRAME_BYTES * results[0].num_frames / 10
 
 
-def test_a_frame_that_is_copied_would_be_noticed(cuda: torch.device, clips: list[Path], folder: Path) -> None:
+@pytest.mark.parametrize("how", COPIES)
+def test_a_frame_that_is_copied_would_be_noticed(
+    cuda: torch.device, clips: list[Path], tmp_path: Path, how: str
+) -> None:
     detector = ShapeDetector(*SIZE).to(cuda)
 
     def model(batch: Tensor) -> Any:
         return detector(batch.cpu().to(cuda))
 
-    assert max(copied_to_host(lambda: run(clips[:1], model, cuda), folder)) > MAX_COPIED
+    assert max(COPIES[how](lambda: run(clips[:1], model, cuda), tmp_path / "trace.json")) > MAX_COPIED
 
 
 def test_what_the_gpu_cannot_decode(cuda: torch.device, clips: list[Path], folder: Path) -> None:

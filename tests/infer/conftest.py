@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from framefeed.infer.shapes import ShapeDetector, export, write_shape_clip
 from infer.truth import HEIGHT, SIZE, WIDTH
@@ -32,9 +33,12 @@ def models(shape_folder: Path) -> Mapping[str, Path]:
     """Files by what they are."""
     folder = shape_folder / "models"
     folder.mkdir()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # beside other tests, several wait for each other for ages
     plain = ShapeDetector(*SIZE)
     found = {name: export(plain, folder / f"shapes.{name}") for name in ("onnx", "pt2", "ts")}
     found["fixed"] = export(plain, folder / "fixed.onnx", batch=4)
     found["boxes"] = export(ShapeDetector(*SIZE, layout="boxes"), folder / "boxes.onnx")
     found["half"] = export(ShapeDetector(*SIZE).half(), folder / "half.onnx")
+    torch.set_num_threads(before)
     return found

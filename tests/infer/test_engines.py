@@ -53,6 +53,7 @@ class Torchvisionlike:
 
     image_size = SIZE
     names = CLASSES
+    concurrent = True
 
     def __call__(self, batch: Tensor) -> list[dict[str, Tensor]]:
         return [
@@ -76,6 +77,12 @@ def test_all_formats_give_the_same(models: Mapping[str, Path], kind: str) -> Non
     torch.testing.assert_close(found, ShapeDetector(*SIZE)(batch), rtol=1e-4, atol=1e-3)
 
 
+def test_programs_move_to_other_devices(models: Mapping[str, Path]) -> None:
+    """As to a GPU: weights, buffers and what the program makes itself."""
+    ((_, found),) = open_engine(models["pt2"], torch.device("meta")).run(frames().to("meta"))
+    assert (found.device.type, found.shape) == ("meta", (3, 7, 256))
+
+
 def test_signatures(models: Mapping[str, Path]) -> None:
     found = {kind: open_engine(path, CPU).signature for kind, path in models.items()}
     assert (found["onnx"].batch, found["onnx"].height, found["onnx"].width) == (None, *SIZE)
@@ -93,6 +100,7 @@ def test_a_module_and_names_of_functions() -> None:
     assert engine.run(torch.ones(2, 3, 4, 4))[0][1].sum() == 2 * 2 * 3 * 16
     liked = open_engine("infer.test_engines:Torchvisionlike", CPU)
     assert (liked.signature.height, liked.signature.names) == (SIZE[0], CLASSES)
+    assert liked.concurrent and not engine.concurrent  # somebody's function is called by one thread at a time
     outputs = dict(liked.run(frames()))
     assert outputs["boxes"].shape == (3, 2, 4)
     assert outputs["scores"].tolist() == [[-1.0, -1.0], [0.5, -1.0], [0.5, 0.5]]

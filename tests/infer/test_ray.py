@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from framefeed import ModelError, infer
+from framefeed import FramefeedError, ModelError, infer
+from framefeed.infer import ray as ray_module
+from framefeed.infer.options import Options
 from framefeed.infer.ray import RayOptions, ray_options
-from framefeed.infer.rows import read_rows
+from framefeed.infer.segments import Segment
+from framefeed.infer.shapes import ShapeDetector
+from framefeed.infer.work import Finished, VideoRef, WorkerStats
+from infer.truth import SIZE, check_rows
 
 ray = pytest.importorskip("ray")
 
@@ -38,15 +45,11 @@ def run(clips: list[Path], model: Any, **more: Any) -> infer.InferResult:
     return infer.run(clips, model, **job)
 
 
+ONE = RayOptions(min_workers=1, max_workers=1, cpus_per_worker=1)
 TWO = RayOptions(min_workers=2, max_workers=2, cpus_per_worker=1)
 
 
-def test_the_same_rows(cluster: None, clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
-    here = run(clips, models["onnx"], output=tmp_path / "here.csv")
-    there = run(clips, models["onnx"], output=tmp_path / "there.csv", ray=TWO)
-    assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
-    assert there.stats["packets_decoded"] == here.stats["packets_decoded"]
-    assert (there.num_frames, there.errors) == (here.num_frames, [])
+# --- with Ray: as few runs as possible, since each starts processes that import everything -------------------------
 
 
 def _workers() -> list[int]:
@@ -74,7 +77,11 @@ def _is_below(process: int, parents: Mapping[int, int]) -> bool:
 
 
 def test_a_worker_that_is_killed(cluster: None, clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
-    here = run(clips, models["onnx"], output=tmp_path / "here.csv", batch_size=1)
+    """The rows are the same byte for byte, no packet is decoded twice, a bad file is told; and the run goes on here."""
+    broken = tmp_path / "1.mp4"
+    broken.write_bytes(b"no video")
+    videos, job = [*clips, broken], {"batch_size": 1}
+    here = run(videos, models["onnx"], output=tmp_path / "here.csv", **job)
     killed: list[int] = []
 
     def kill() -> None:
@@ -91,26 +98,90 @@ def test_a_worker_that_is_killed(cluster: None, clips: list[Path], models: Mappi
 
     killer = threading.Thread(target=kill)
     killer.start()
-    there = run(clips, models["onnx"], output=tmp_path / "there.csv", batch_size=1, ray=TWO)
+    there = run(videos, models["onnx"], output=tmp_path / "there.csv", ray=TWO, **job)
     killer.join()
     assert killed
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
-    assert (there.num_frames, there.errors) == (here.num_frames, [])
-
-
-def test_what_goes_wrong_there(cluster: None, clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
-    # A run that was begun here goes on there, bad files are told, and so is a model that cannot be used.
-    broken = tmp_path / "broken.mp4"
-    broken.write_bytes(b"no video")
-    output = tmp_path / "found.parquet"
-    result = run([clips[0], broken], models["onnx"], output=output, ray=TWO)
-    assert [bad.path for bad in result.errors] == [str(broken)]
+    assert there.stats["packets_decoded"] == here.stats["packets_decoded"]
+    assert there.num_frames == here.num_frames == 165
+    assert [bad.path for bad in there.errors] == [bad.path for bad in here.errors] == [str(broken)]
     broken.write_bytes(clips[1].read_bytes())
-    result = run([clips[0], broken], models["onnx"], output=output)
-    assert (result.errors, result.resumed_frames) == ([], 45)
-    assert read_rows(output).num_rows == 2 * 45 * 3
+    result = run(videos, models["onnx"], output=tmp_path / "there.csv", **job)
+    assert (result.errors, result.num_frames, result.resumed_frames) == ([], 165 + 45, 165)
+
+
+def test_workers_that_always_die_are_not_started_for_ever(
+    cluster: None, clips: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadly(batch: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)  # the model takes its process down with it
+        return batch
+
+    assert 0 < ray_module.MAX_RETRIES < ray_module.MAX_RESTARTS < 100
+    monkeypatch.setattr(ray_module, "MAX_RESTARTS", 0)  # each takes seconds
+    monkeypatch.setattr(ray_module, "MAX_RETRIES", 0)
+    with pytest.raises(ModelError, match="its workers on Ray failed"):
+        run(clips, deadly, image_size=SIZE, output=tmp_path / "found.csv", ray=ONE)
+
+
+# --- what a worker does, in this process ---------------------------------------------------------------------------
+
+
+class InProcess:
+    """Does what Ray does with segments, one after the other."""
+
+    def __init__(self, model: Any, options: RayOptions) -> None:
+        self._model = model
+        self.stats = WorkerStats()
+
+    def choose_device(self, device: str) -> str:
+        return device
+
+    def use(self, options: Options) -> InProcess:
+        self._actor = ray_module._Actor(pickle.loads(pickle.dumps(self._model)), options)
+        return self
+
+    def run(self, segments: Sequence[Segment], videos: Sequence[VideoRef], advance: Any) -> Iterator[Finished]:
+        known = {video.number: video for video in videos}
+        for number, segment in reversed(list(enumerate(segments))):  # in whatever order they come back
+            work = pickle.dumps((segment, [known[piece.video] for piece in segment.pieces]))
+            (result,) = self._actor({"number": [number], "work": [work]})["result"]
+            found = pickle.loads(result)
+            if isinstance(found, FramefeedError):
+                raise found
+            yield found[0]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "RayExecutor", InProcess)
+
+
+@pytest.mark.parametrize("kind", ["onnx", "pt2", "ts", "fixed", "boxes", "half", "callable"])
+def test_every_format_gives_the_same_rows(
+    in_process: None, clips: list[Path], models: Mapping[str, Path], kind: str
+) -> None:
+    model: Any = ShapeDetector(*SIZE) if kind == "callable" else models[kind]
+    job = {"image_size": SIZE, "frame_skip": 7}
+    here, there = run(clips, model, **job), run(clips, model, ray=TWO, **job)
+    assert here.rows is not None and there.rows is not None and here.num_rows == 3 * 26
+    assert there.rows.equals(here.rows)
+    lengths = {str(path): 30 if path.stem == "turned" else 45 for path in clips}
+    check_rows(there.rows.to_pylist(), {path: list(range(0, length, 7)) for path, length in lengths.items()})
+
+
+def test_a_model_that_cannot_be_used_there(in_process: None, clips: list[Path], models: Mapping[str, Path]) -> None:
     with pytest.raises(ModelError, match="takes frames of 128x128, not 64x64"):
-        run(clips, models["onnx"], image_size=64, ray=TWO)
+        run(clips, models["onnx"], image_size=64, ray=ONE)
+    with pytest.raises(ModelError, match="not one row for each"):
+        run(clips, _one_row, image_size=SIZE, ray=ONE)
+
+
+def _one_row(batch: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(1, 7, 84)
 
 
 def test_options() -> None:

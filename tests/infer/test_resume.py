@@ -58,6 +58,7 @@ def check_complete(output: Path, expected: bytes) -> None:
 
 
 def test_killed_at_any_moment(clips: list[Path], models: Mapping[str, Path], tmp_path: Path, zygote: Zygote) -> None:
+    clips = clips[:2]
     takes = 10.0
     for name in ("first", "whole"):
         began = time.monotonic()
@@ -81,17 +82,17 @@ def test_killed_at_any_moment(clips: list[Path], models: Mapping[str, Path], tmp
 def test_killed_before_each_change_of_the_disk(
     clips: list[Path], models: Mapping[str, Path], tmp_path: Path, zygote: Zygote
 ) -> None:
-    job = {"max_batches": 6, "segment_frames": 8}
+    job = {"max_batches": 5, "segment_frames": 8}  # two segments
     whole = tmp_path / "whole.csv"
-    assert zygote.wait(zygote.start(arguments(clips[:2], models, whole, **job))) == 0
+    assert zygote.wait(zygote.start(arguments(clips[:1], models, whole, **job))) == 0
     expected = whole.read_bytes()
     for step in range(1000):
         output = tmp_path / f"{step}.csv"
-        status = zygote.wait(zygote.start(arguments(clips[:2], models, output, **job), crash_at=step))
+        status = zygote.wait(zygote.start(arguments(clips[:1], models, output, **job), crash_at=step))
         if status == 0:
             break  # it makes no more changes than that
         assert status == -signal.SIGKILL
-        assert zygote.wait(zygote.start(arguments(clips[:2], models, output, **job))) == 0
+        assert zygote.wait(zygote.start(arguments(clips[:1], models, output, **job))) == 0
         check_complete(output, expected)
     assert 15 < step < 100
 

@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:  # of arguments that do not go together, or a GPU that is not there
         args.fail(str(error))
     except KeyboardInterrupt:
-        sys.stderr.write("framefeed: interrupted; the same command goes on where it was\n")
+        same = "the same command without --restart" if args.restart else "the same command"
+        sys.stderr.write(f"framefeed: interrupted; {same} goes on where it was\n")
         return INTERRUPTED
     _report(args, result)
     if result.errors and not result.num_frames:

@@ -133,6 +133,13 @@ def _single_reader(layout: str, high: int, wide: int, num_classes: int | None, f
         raise ModelError(
             model, f"its output {found} has {classes} classes in layout {layout!r}, and {num_classes} names were given"
         )
+    points = wide if layout == "yolo" else high
+    if num_classes is None and classes > points:  # read so, nothing would be found, and nobody would know why
+        raise ModelError(
+            model,
+            f"its output {found} has {classes} classes at {points} points in layout {layout!r}: is it transposed? "
+            f"Where that is right, name the classes (--classes); {_possible(('yolo', 'yolo-last', 'yolov5'))}",
+        )
     read = {"yolo": _read_yolo, "yolo-last": _read_yolo_last, "yolov5": _read_yolov5}[layout]
     return Reader(layout, read, num_classes=classes)
 

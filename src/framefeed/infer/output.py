@@ -51,9 +51,11 @@ class Output:
         self._identity = json.loads(json.dumps(identity))
         if self.path.is_dir():
             raise OutputError(self.path, "is a folder; give a file name in it")
-        with _writing(self.path):
-            had_folder = self.folder.is_dir()
+        had_folder = self.folder.is_dir()
+        try:
             self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise OutputError(self.path, f"cannot be written: {error.strerror or error}") from error
         self.journal = Journal(str(self.folder / "journal"))
         try:
             if restart:

@@ -28,6 +28,11 @@ __all__ = ["RayExecutor", "RayOptions", "ray_options"]
 # Tasks of a pipeline: Ray keeps account of each.
 MAX_BLOCKS = 4096
 
+# How often a segment is begun again after its worker has died, and a worker after it has: enough for machines that go
+# away, and an end for a model that takes its process down with it. (Ray's own default is for ever.)
+MAX_RETRIES = 3
+MAX_RESTARTS = 16
+
 # What a worker may keep of decoded frames, where nothing is said: several may share a machine.
 MEMORY_BUDGET = "1GiB"
 
@@ -200,6 +205,8 @@ class RayExecutor:
             compute=pool,
             num_cpus=given.cpus_per_worker,
             num_gpus=gpus or None,
+            max_restarts=MAX_RESTARTS,
+            max_task_retries=MAX_RETRIES,
         )
         try:
             for row in found.iter_rows():

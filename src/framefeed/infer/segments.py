@@ -120,13 +120,14 @@ def _best_cuts(places: NDArray[np.int64], batch_size: int, target: int) -> list[
     cuts: list[int] = []
     begin = 0
     while total - begin > target * 3 // 2:
-        lengths = places - begin
-        near = np.flatnonzero((lengths >= max(1, target // 2)) & (lengths <= target * 3 // 2))
-        if len(near):
-            short = -lengths[near] % batch_size  # what the last batch lacks
-            chosen = near[np.lexsort((np.abs(lengths[near] - target), short))[0]]
+        low = int(np.searchsorted(places, begin + max(1, target // 2)))
+        high = int(np.searchsorted(places, begin + target * 3 // 2, side="right"))
+        if low < high:
+            lengths = places[low:high] - begin
+            short = -lengths % batch_size  # what the last batch lacks
+            chosen = low + int(np.lexsort((np.abs(lengths - target), short))[0])
         else:
-            chosen = int(np.searchsorted(lengths, target))  # a long group: the first place behind
+            chosen = int(np.searchsorted(places, begin + target))  # a long group: the first place behind
         begin = int(places[chosen])
         cuts.append(begin)
     if begin < total:

@@ -48,7 +48,8 @@ def import_callable(name: str) -> Any:
 
 
 def open_callable(call: Callable[[Tensor], Any], name: str, device: torch.device) -> TorchEngine:
-    """A callable as an engine. It may say what it takes by attributes ``image_size``, ``dtype`` and ``names``.
+    """A callable as an engine. It may say what it takes by attributes ``image_size``, ``dtype`` and ``names``, and by
+    ``concurrent = True`` that several threads may call it at a time.
 
     Raises:
         ModelError: What it says is not possible.
@@ -68,4 +69,4 @@ def open_callable(call: Callable[[Tensor], Any], name: str, device: torch.device
     except (TypeError, ValueError) as error:
         raise ModelError(name, f"its image_size cannot be used: {error}") from error
     signature = Signature(None, height, width, dtype, tuple(getattr(said, "names", ())))
-    return TorchEngine(name, call, signature, concurrent=False)
+    return TorchEngine(name, call, signature, concurrent=getattr(said, "concurrent", False) is True)

@@ -40,7 +40,7 @@ class OnnxEngine:
     """A session of ONNX Runtime.
 
     On a GPU, inputs and outputs are bound where they are: nothing is copied, and the session works on the stream that
-    was current when it was made.
+    was current when it was made, if that is not the default one.
 
     Args:
         path: The file.
@@ -60,6 +60,7 @@ class OnnxEngine:
         self.name = path
         self._runtime = runtime
         self._device = device
+        self._shares_stream = False
         options = runtime.SessionOptions()
         options.intra_op_num_threads = num_threads
         options.log_severity_level = 3
@@ -93,7 +94,10 @@ class OnnxEngine:
                 "device='cpu', or a .pt2 model",
             )
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        options = {"device_id": str(self._device.index or 0), "user_compute_stream": str(stream)}
+        options = {"device_id": str(self._device.index or 0)}
+        if stream:  # the default stream cannot be given: then it works on one of its own, see below
+            options["user_compute_stream"] = str(stream)
+            self._shares_stream = True
         wanted = [_PROVIDERS["tensorrt"]] if provider == "tensorrt" else []
         return [(name, options) for name in [*wanted, _PROVIDERS["cuda"]]] + ["CPUExecutionProvider"]
 
@@ -117,7 +121,10 @@ class OnnxEngine:
         for name in self._outputs:
             binding.bind_output(name, "cuda", number)
         options = self._runtime.RunOptions()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self._shares_stream:
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        else:
+            torch.cuda.current_stream(self._device).synchronize()
         self._session.run_with_iobinding(binding, options)
         return [torch.as_tensor(_OnDevice(value), device=self._device) for value in binding.get_outputs()]
 
