@@ -258,8 +258,12 @@ def test_the_command_on_a_file(
     page = (tmp_path / "a/b.html").read_text()
     assert "<svg" in page and "mine.mp4" in page
     assert document["videos"][0]["generated"] is False
-    assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["complete"] is True
+    assert main([*words, "--json", "--against", "a/b.json", "-o", "c.json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["complete"] is True and again["against"]["pairs"] == 4
+    assert json.loads((tmp_path / "c.json").read_text()) == again
+    assert main([*words, "--against", "none.json"]) == 2
+    assert "--against none.json" in capsys.readouterr().err
 
 
 def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import shlex
@@ -78,6 +79,7 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", metavar="FILE", type=Path, default=Path("bench.json"), help="results (default: bench.json)"
     )
     parser.add_argument("--html", metavar="FILE", type=Path, help="the page (default: beside the results)")
+    parser.add_argument("--against", metavar="FILE", type=Path, help="results of another run: do the two agree?")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
     _add_exercise(parser)
@@ -100,6 +102,7 @@ def _add_exercise(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
+    from framefeed.bench.suite.agree import agreement
     from framefeed.bench.suite.config import CASES, Config
     from framefeed.bench.suite.report import page
     from framefeed.bench.suite.run import Bench, find_readers
@@ -135,6 +138,13 @@ def run(args: argparse.Namespace) -> int:
         for name, why in missing.items():
             if args.readers == "all" or name in readers:
                 console.print_lines(f"not compared: {name}: {why}")
+    other = None
+    if args.against is not None:
+        try:
+            other = json.loads(args.against.read_text())
+        except (OSError, ValueError) as error:
+            console.print_error(ValueError(f"bench: --against {args.against}: {error}"))
+            return UNUSABLE
     interrupted = False
     with progress(show=not args.json) as report:
         videos = _videos(args, config, report)
@@ -145,13 +155,17 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     document = bench.document
+    compared = agreement(document, other) if other is not None else None
+    if compared is not None:
+        document["against"] = compared.as_json()
+        bench.save()
     html = args.html or args.output.with_suffix(".html")
     _write(html, page(document))
     if args.json:
         console.print_json(document)
     else:
         _print(document)
-        console.print_lines(f"{args.output}", f"{html}")
+        console.print_lines(*(compared.sentences() if compared is not None else ()), f"{args.output}", f"{html}")
     if interrupted:
         return INTERRUPTED
     if not document["results"]:
