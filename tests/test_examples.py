@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,26 +28,27 @@ SUPERRES = EXAMPLES / "superres"
 Load = Callable[[str, str], Any]
 
 
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+def load_module(example: str, name: str) -> Any:
     """Imports a module of an example, which finds those beside it; starting Python again takes longer than the test."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES / example))
+        spec = importlib.util.spec_from_file_location(f"{example}_{name}", EXAMPLES / example / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    for other in set(sys.modules) - before:
+        if str(getattr(sys.modules[other], "__file__", "")).startswith(str(EXAMPLES)):
+            del sys.modules[other]  # the next example may have one of the same name
+    return module
+
+
+@pytest.fixture
+def load() -> Iterator[Load]:
+    """The same, with one thread: networks are small, and OpenMP's threads spin while others decode."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # networks are small, and OpenMP's threads spin while others decode
-
-    def load(example: str, name: str) -> Any:
-        before = set(sys.modules)
-        with monkeypatch.context() as patch:
-            patch.syspath_prepend(str(EXAMPLES / example))
-            spec = importlib.util.spec_from_file_location(f"{example}_{name}", EXAMPLES / example / f"{name}.py")
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        for other in set(sys.modules) - before:
-            if str(getattr(sys.modules[other], "__file__", "")).startswith(str(EXAMPLES)):
-                del sys.modules[other]  # the next example may have one of the same name
-        return module
-
-    yield load
+    torch.set_num_threads(1)
+    yield load_module
     torch.set_num_threads(threads)
 
 
@@ -54,66 +58,71 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_camera_clips(folder, clips=4, cameras=2, frames=12, width=96, height=64, gop=6, kilobits=200)
 
 
-def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _on_two_ranks(*command: str | Path, cwd: Path) -> str:
+    """What two ranks printed."""
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *map(str, command)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, *map(str, command)]
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_separation_decode(index: Path, tmp_path: Path) -> None:
-    ran = _run(SEPARATION / "main.py", "--json", "--index_file", index, "--group_num", "2", cwd=tmp_path)
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert ran.returncode == 0, ran.stderr
-    summary = json.loads(ran.stdout)
+    return ran.stdout
+
+
+def test_separation_decode(index: Path, load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("separation_decode", "main").main(["--json", "--index_file", str(index), "--group_num", "2"]) == 0
+    summary = json.loads(capsys.readouterr().out)
     assert summary["frames"] == 4 * 2 * 12
     assert summary["decoded_per_delivered"] == 1.0
     assert summary["packets_kept"] > 0
 
 
 def test_separation_decode_on_two_ranks(index: Path, tmp_path: Path) -> None:
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     arguments = ["--index_file", str(index), "--group_num", "2", "--num_workers", "1", "--json"]
-    ran = _run(*launch, SEPARATION / "main.py", *arguments, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    (summary,) = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    said = _on_two_ranks(SEPARATION / "main.py", *arguments, cwd=tmp_path)
+    (summary,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert summary["ranks"] == 2
     assert summary["frames"] == 2 * 2 * 12  # of the first rank: half of the clips
 
 
-def test_separation_decode_says_what_is_wrong(index: Path, tmp_path: Path) -> None:
-    missing = tmp_path / "nothing.json"
-    ran = _run(SEPARATION / "main.py", "--index_file", missing, cwd=tmp_path)
-    assert ran.returncode == 1
-    assert str(missing) in ran.stderr and "Traceback" not in ran.stderr
-    wrong = tmp_path / "wrong.json"
+def test_separation_decode_says_what_is_wrong(
+    index: Path, tmp_path: Path, load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = load("separation_decode", "main").main
+    missing, wrong = tmp_path / "nothing.json", tmp_path / "wrong.json"
     wrong.write_text(json.dumps({"videos": {"clip00": 12}}))
-    ran = _run(SEPARATION / "main.py", "--index_file", wrong, cwd=tmp_path)
-    assert ran.returncode == 1
-    assert "clip00" in ran.stderr and "Traceback" not in ran.stderr
+    for arguments, what in [
+        (["--index_file", str(missing)], str(missing)),
+        (["--index_file", str(wrong)], "clip00"),
+        (["--index_file", str(index), "--scale", "large"], "'large' is no size"),
+    ]:
+        assert main(arguments) == 1
+        assert what in capsys.readouterr().err
 
 
-def test_tables(index: Path, tmp_path: Path) -> None:
+def test_tables(
+    index: Path, tmp_path: Path, load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, main = load("separation_decode", "tables"), load("separation_decode", "main").main
+
+    def here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        """In this process what would be started."""
+        assert command[:2] == [sys.executable, str(SEPARATION / "main.py")]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            code = main(command[2:])
+        return subprocess.CompletedProcess(command, code, said.getvalue())
+
+    monkeypatch.setattr(tables, "subprocess", SimpleNamespace(run=here, PIPE=subprocess.PIPE))
     output = tmp_path / "tables.json"
-    arguments = [
-        "--index_file",
-        str(index),
-        "--device",
-        "cpu",
-        "--group_num",
-        "2",
-        "--num_workers",
-        "1",
-        "--repeat",
-        "1",
-    ]
-    ran = _run(SEPARATION / "tables.py", *arguments, "--warm_up", "0", "--loader", "--output", output, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    arguments = ["--index_file", str(index), "--device", "cpu", "--output", str(output), "--group_num", "2"]
+    assert tables.main([*arguments, "--num_workers", "1", "--repeat", "1", "--warm_up", "0", "--loader"]) == 0
     document = json.loads(output.read_text())
     assert document["medians"].keys() == {"stream, cache", "stream, no cache", "random"}
     assert all(rates["1"] > 0 for rates in document["medians"].values())
     assert document["without_workers"].keys() == {"stream", "random"}
     kept = {run["case"]: run["packets_kept"] for run in document["runs"]}
     assert kept["stream, no cache"] == 0 < kept["stream, cache"]
-    assert "3,270" in ran.stdout
+    assert "3,270" in capsys.readouterr().out
 
 
 # --- super-resolution ---
@@ -123,10 +132,7 @@ def test_tables(index: Path, tmp_path: Path) -> None:
 def textures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small clips of moving texture: 5 to train on with 14 sequences each, one to test with."""
     folder = tmp_path_factory.mktemp("textures")
-    make = "from texture import write_textures; from pathlib import Path; import sys; "
-    make += "write_textures(Path(sys.argv[1]), 6, frames=18, width=64, height=48)"
-    ran = _run("-c", make, folder, cwd=SUPERRES)
-    assert ran.returncode == 0, ran.stderr
+    load_module("superres", "texture").write_textures(folder, 6, frames=18, width=64, height=48)
     return folder
 
 
@@ -175,14 +181,12 @@ def test_superres_learns(textures: Path, tmp_path: Path, load: Load, capsys: pyt
 
 
 def test_superres_on_two_ranks_from_nothing(tmp_path: Path) -> None:
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     arguments = ["--clips", "6", "--workers", "1", "--steps", "3", "--channels", "8", "--folder", "run"]
-    ran = _run(*launch, SUPERRES / "main.py", *arguments, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    said = _on_two_ranks(SUPERRES / "main.py", *arguments, cwd=tmp_path)
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert state["loader"]["world"] == len(state["random"]) == 2
     assert not torch.equal(state["random"][0]["torch"], state["random"][1]["torch"])
-    assert len(re.findall("^epoch", ran.stdout, re.MULTILINE)) == 1  # one rank speaks
+    assert len(re.findall("^epoch", said, re.MULTILINE)) == 1  # one rank speaks
 
 
 def test_superres_without_tensorboard(
@@ -201,6 +205,7 @@ def test_superres_says_what_is_wrong(
     main = load("superres", "main").main
     for arguments, what in [
         (["--videos", str(tmp_path)], "has no videos"),
+        (["--videos", str(tmp_path / "none")], "is no folder"),
         (["--videos", str(textures), "--resume"], "no checkpoint"),
         (["--videos", str(textures), "--batch_size", "1000"], "less than a batch of 1000"),
         (["--videos", str(textures), "--device", "cuda:77"], "cuda:77"),
@@ -210,6 +215,11 @@ def test_superres_says_what_is_wrong(
     assert main(["--videos", str(textures), "--channels", "4", "--steps", "1", "--folder", str(tmp_path)]) == 0
     assert main(["--videos", str(textures), "--channels", "5", "--resume", "--folder", str(tmp_path)]) == 1
     assert "another network" in capsys.readouterr().err
+    saved = tmp_path / "checkpoint.pt"
+    for damaged in (b"", b"something else", saved.read_bytes()[:2000]):
+        saved.write_bytes(damaged)
+        assert main(["--videos", str(textures), "--channels", "4", "--resume", "--folder", str(tmp_path)]) == 1
+        assert "is no checkpoint" in capsys.readouterr().err
 
 
 # --- 200 files ---
@@ -265,9 +275,16 @@ def test_clips_say_what_is_wrong(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, load: Load, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = load("clips", "main").main
+    assert main(["--videos", str(tmp_path / "none")]) == 1
+    assert "is no folder" in capsys.readouterr().err
     (tmp_path / "only").mkdir()
     assert main(["--videos", str(tmp_path)]) == 1
     assert "two or more classes" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    for name in ("notes.txt", "labels.csv", ".hidden.mp4", "one.mp4"):
+        (tmp_path / "only" / name).touch()
+    assert main(["--videos", str(tmp_path)]) == 1
+    assert "has 1 videos; two are needed" in capsys.readouterr().err
     made = ["--folder", str(tmp_path_factory.getbasetemp() / "scenes"), "--files", "2", "--workers", "1"]
     assert main([*made, "--times", "offsets", "--fps", "7"]) == 1  # no whole number of frames lies between
     said = capsys.readouterr().err

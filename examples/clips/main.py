@@ -34,6 +34,7 @@ from framefeed.transforms import SampleLabels, VideoAugmentation, standard_video
 
 FRAMES = 16
 WIDTH, HEIGHT = 48, 36
+SUFFIXES = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 HELD_OUT = 5  # every fifth file of a class is not trained on
 
 
@@ -60,11 +61,16 @@ class Classifier(nn.Module):
 def main(argv: list[str] | None = None) -> int:
     """Trains, and says after each epoch how many clips of unseen files are told right."""
     args = _arguments(argv)
+    # Half of the CPUs: other threads decode meanwhile, and one of OpenMP's that has no CPU keeps all others waiting.
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     try:
         _train(args)
     except (framefeed.FramefeedError, ValueError) as error:  # a file, or an argument, that cannot be used
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; files that were made are kept", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -142,15 +148,22 @@ def _augmentation(args: argparse.Namespace) -> VideoAugmentation | None:
 
 def _split(folder: Path) -> tuple[list[str], list[Path], list[Path]]:
     """The classes, and the files to train on and to test with."""
-    by_class = {path.name: sorted(path.glob("*.*")) for path in sorted(folder.iterdir()) if path.is_dir()}
+    if not folder.is_dir():
+        raise InvalidFile(folder, "is no folder; one is needed, with a folder for each class in it")
+    inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    by_class = {path.name: [file for file in sorted(path.iterdir()) if _is_video(file)] for path in inside}
     if len(by_class) < 2:
         raise InvalidFile(folder, f"has {len(by_class)} folders; one is needed for each of two or more classes")
     for name, files in by_class.items():
         if len(files) < 2:
-            raise InvalidFile(folder / name, f"has {len(files)} files; two are needed, to train on and to test with")
+            raise InvalidFile(folder / name, f"has {len(files)} videos; two are needed, to train on and to test with")
     test = [file for files in by_class.values() for file in files[1::HELD_OUT]]
     train = [file for files in by_class.values() for file in files if file not in test]
     return list(by_class), train, test
+
+
+def _is_video(file: Path) -> bool:
+    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 
 def _make_files(args: argparse.Namespace) -> Path:
@@ -166,19 +179,25 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--folder", type=Path, default=Path(".demo/clips"), help="of the files that are made (default: .demo/clips)")
     add("--videos", type=Path, metavar="FOLDER", help="your own, with a folder for each class")
-    add("--files", type=int, default=10, help="to make of each class (default: 10)")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
+    add("--files", type=_count, default=10, help="to make of each class (default: 10)")
+    add("--workers", type=_count, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
     add("--times", choices=["fps", "offsets"], default="fps", help="how the times of frames are given (default: fps)")
     add("--fps", type=float, default=10.0, help="frames a second of clips (default: 10)")
     add("--tolerance_s", type=float, default=1e-4, help="how far from its offset a frame may be (default: 0.0001)")
     add("--augment", action=argparse.BooleanOptionalAction, help="(default: where Kornia is installed)")
-    add("--batch_size", type=int, default=16, help="(default: 16)")
+    add("--batch_size", type=_count, default=16, help="(default: 16)")
     add("--memory_budget", default="512MB", help="for frames that are kept until they are needed (default: 512MB)")
     add("--device", default="cpu", help="cpu, cuda, cuda:N or auto (default: cpu)")
-    add("--epochs", type=int, default=2, help="(default: 2)")
-    add("--steps", type=int, help="batches of each epoch (default: all)")
-    add("--test_batches", type=int, default=40, help="at most (default: 40)")
+    add("--epochs", type=_count, default=2, help="(default: 2)")
+    add("--steps", type=_count, help="batches of each epoch (default: all)")
+    add("--test_batches", type=_count, default=40, help="at most (default: 40)")
     return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
+    return int(text)
 
 
 if __name__ == "__main__":

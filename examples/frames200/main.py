@@ -34,11 +34,16 @@ TEST_SEED = 1_000_000  # of files that no training run sees
 def main(argv: list[str] | None = None) -> int:
     """Trains, and says how fast that was and what was learnt."""
     args = _arguments(argv)
+    # Half of the CPUs: other threads decode meanwhile, and one of OpenMP's that has no CPU keeps all others waiting.
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     try:
         _train(args)
     except (framefeed.FramefeedError, ValueError) as error:  # a file, or an argument, that cannot be used
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; files that were made are kept", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -132,16 +137,22 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--folder", type=Path, default=Path(".demo/frames200"), help="of the files (default: .demo/frames200)")
-    add("--files", type=int, default=200, help="to train on (default: 200)")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
-    add("--batch_size", type=int, default=128, help="(default: 128)")
+    add("--files", type=_count, default=200, help="to train on (default: 200)")
+    add("--workers", type=_count, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
+    add("--batch_size", type=_count, default=128, help="(default: 128)")
     add("--order", default="shuffle", help="shuffle, buffered:N, chunked:N or sequential (default: shuffle)")
     add("--memory_budget", default="512MB", help="for frames that are kept until they are needed (default: 512MB)")
     add("--device", default="cpu", help="cpu, cuda, cuda:N or auto (default: cpu)")
-    add("--epochs", type=int, default=3, help="(default: 3)")
-    add("--steps", type=int, help="batches of each epoch (default: all)")
+    add("--epochs", type=_count, default=3, help="(default: 3)")
+    add("--steps", type=_count, help="batches of each epoch (default: all)")
     add("--no_model", action="store_true", help="only load")
     return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
+    return int(text)
 
 
 if __name__ == "__main__":

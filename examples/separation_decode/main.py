@@ -41,16 +41,16 @@ class TinyModel(nn.Module):
         return found
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Trains, and says how fast that was."""
-    args = _arguments()
+    args = _arguments(argv)
     rank, world = _join(args.device)
     device = args.device
     if device == "cuda" and world > 1:
         device = f"cuda:{int(os.environ['LOCAL_RANK'])}"
     try:
         summary = _train(args, device, rank, world)
-    except framefeed.FramefeedError as error:
+    except (framefeed.FramefeedError, ValueError) as error:  # a file, or an argument, that cannot be used
         print(f"error: {error}", file=sys.stderr)
         return 1
     finally:
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _train(args: argparse.Namespace, device: str, rank: int, world: int) -> dict[str, Any]:
-    width, height = map(int, args.scale.split("x")) if args.scale else (0, 0)
+    width, height = _size(args.scale) if args.scale else (0, 0)
     desc = ProcessDesc(type="byte", scale_width=width, scale_height=height)
     dataset = MultiCameraDataset(args.index_file, processing={"frames": desc}, device=device)
     sampler = VideoClipSampler(dataset, args.group_num, frame_read_type=args.frame_read_type, rank=rank, world=world)
@@ -110,6 +110,13 @@ def _train(args: argparse.Namespace, device: str, rank: int, world: int) -> dict
     }
 
 
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not width.isdecimal() or not height.isdecimal():
+        raise ValueError(f"{text!r} is no size; possible is 640x360 (width x height)")
+    return int(width), int(height)
+
+
 def _join(device: str) -> tuple[int, int]:
     """This process's rank and the number of processes."""
     if "RANK" not in os.environ:
@@ -124,7 +131,7 @@ def _table(summary: dict[str, Any]) -> str:
     return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in summary.items())
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--index_file", default="data/index_frame.json", help="JSON: {video_dir: {clip: num_frames}}")
     parser.add_argument("--group_num", type=int, default=4, help="clips of a batch (default: 4)")
@@ -138,7 +145,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", metavar="WxH", help="of frames (default: as they are)")
     parser.add_argument("--start_method", choices=["fork", "spawn"], default="fork", help="of workers (default: fork)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ CASES = {
 }
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Measures and prints."""
-    args = _arguments()
+    args = _arguments(argv)
     if args.device.startswith("cuda"):
         ranks = [count for count in (1, 2, 4, 8) if count <= torch.cuda.device_count()]
     else:
@@ -146,7 +146,7 @@ def _print(medians: dict[str, dict[int, float]], direct: dict[str, float], devic
         console.print(f"without workers, {name}: {rate:,.0f} frames/s")
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--index_file", default="data/index_frame.json", help="JSON: {video_dir: {clip: num_frames}}")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
@@ -159,7 +159,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", metavar="WxH")
     parser.add_argument("--loader", action="store_true", help="without workers, too")
     parser.add_argument("--output", type=Path, help="JSON file for the results")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

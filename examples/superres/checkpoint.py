@@ -13,6 +13,8 @@ from torch import distributed, nn
 
 from framefeed import StateError, VideoLoader
 
+PARTS = {"model", "optimizer", "scaler", "loader", "random", "progress"}
+
 
 def seed_all(seed: int) -> None:
     """Seeds all generators whose states are saved."""
@@ -70,6 +72,10 @@ def load(
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise StateError(path, "there is no checkpoint to go on from; leave out --resume") from None
+    except Exception as error:  # there is nothing that torch does not raise for a file that is not one of its own
+        raise StateError(path, f"is no checkpoint ({type(error).__name__}); leave out --resume to begin anew") from None
+    if not isinstance(state, dict) or not state.keys() >= PARTS:
+        raise StateError(path, "is no checkpoint of this example; leave out --resume to begin anew")
     loader.load_state_dict(state["loader"])
     rank = distributed.get_rank() if distributed.is_initialized() else 0
     if rank < len(state["random"]):  # more ranks than before, between epochs: the new ones begin with their own seed

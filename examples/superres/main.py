@@ -39,6 +39,8 @@ HELD_OUT = 6  # every sixth file is not trained on
 def main(argv: list[str] | None = None) -> int:
     """Trains, and says after each epoch how good it is beside bicubic enlargement."""
     args = _arguments(argv)
+    # Half of the CPUs: other threads decode meanwhile, and one of OpenMP's that has no CPU keeps all others waiting.
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     rank, world = _join(args.device)
     if args.device == "cuda" and world > 1:
         args.device = f"cuda:{int(os.environ['LOCAL_RANK'])}"
@@ -197,18 +199,24 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--folder", type=Path, default=Path(".demo/superres"), help="of all that is made (default: .demo/superres)")
     add("--videos", type=Path, metavar="FOLDER", help="your own videos, instead of clips that are made")
-    add("--clips", type=int, default=24, help="clips to make (default: 24)")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
+    add("--clips", type=_count, default=24, help="clips to make (default: 24)")
+    add("--workers", type=_count, default=os.cpu_count() or 1, help="processes that make them (default: one a CPU)")
     add("--device", default="cpu", help="cpu, cuda, cuda:N or auto (default: cpu)")
-    add("--epochs", type=int, default=12, help="(default: 12)")
-    add("--steps", type=int, help="stop after so many in all, in mid-epoch too; --resume goes on")
-    add("--batch_size", type=int, default=16, help="of each rank (default: 16)")
-    add("--channels", type=int, default=32, help="of the network (default: 32)")
+    add("--epochs", type=_count, default=12, help="(default: 12)")
+    add("--steps", type=_count, help="stop after so many in all, in mid-epoch too; --resume goes on")
+    add("--batch_size", type=_count, default=16, help="of each rank (default: 16)")
+    add("--channels", type=_count, default=32, help="of the network (default: 32)")
     add("--learning_rate", type=float, default=2e-3, help="(default: 0.002)")
-    add("--save_every", type=int, default=100, help="steps from one checkpoint to the next (default: 100)")
+    add("--save_every", type=_count, default=100, help="steps from one checkpoint to the next (default: 100)")
     add("--resume", action="store_true", help="go on from the last checkpoint")
     add("--seed", type=int, default=0, help="(default: 0)")
     return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ SUFFIXES = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 
 def find_videos(folder: Path) -> list[Path]:
     """The videos below a folder."""
+    if not folder.is_dir():
+        raise InvalidFile(folder, "is no folder")
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not files:
         raise InvalidFile(folder, f"has no videos ({', '.join(SUFFIXES)})")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from framefeed import Catalog
 from framefeed.bench.camera_clips import write_camera_clips
@@ -39,9 +41,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of its own with all that, which is the working directory."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # OpenMP's threads spin while others decode
     shutil.copytree(world, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     Catalog.build("videos", "catalog.arrow", progress=False).close()
-    return tmp_path
+    yield tmp_path
+    torch.set_num_threads(threads)

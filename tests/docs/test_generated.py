@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,3 +73,36 @@ def test_picture_can_be_seen_in_light_and_dark(name: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_gain_is_shown(page: str) -> None:
     assert Path(page).name and "assets/gain.svg" in (ROOT / page).read_text("utf-8")
+
+
+def test_figures_of_the_exercise_are_the_committed_ones(tools: Any) -> None:
+    """``examples/frames200`` quotes them within its answers."""
+    page = " ".join((ROOT / "examples" / "frames200" / "README.md").read_text("utf-8").split())
+    medians, decoded = {}, {}
+    for name in ("training-2-cores", "training-budgets"):
+        for result in tools("texts").load(name)["results"]:
+            for each in result["readers"]:
+                medians[result["case"], result["on"], each["reader"]] = each["median"]
+                decoded[result["case"], result["on"], each["reader"]] = each.get("decoded_per_delivered", 0.0)
+    readers = ("framefeed", "TorchCodec", "decord2")
+    for gop in (30, 250):
+        cells = " | ".join(f"{medians['shuffle', f'gop{gop}', reader]:,.0f}" for reader in readers)
+        assert f"| groups of {gop} | {cells} | {decoded['shuffle', f'gop{gop}', 'framefeed']:.1f} |" in page
+    small = [("budgets", "gop250, no B-frames", f"framefeed, {share}%") for share in (0, 1, 10, 25)]
+    packets = " | ".join(f"{decoded[key]:.{0 if decoded[key] > 10 else 1}f}" for key in small)
+    assert f"| decoded for each frame | {packets} |" in page
+    assert f"| images/s | {' | '.join(f'{medians[key]:,.0f}' for key in small)} |" in page
+    one, other = ([f"{medians['shuffle', f'gop{gop}', reader]:.0f}" for reader in readers[1:]] for gop in (30, 250))
+    assert f"gives {one[0]} images/s over TorchCodec and {one[1]} over decord2 where groups have 30" in page
+    assert f"and {other[0]} and {other[1]} where they have 250" in page
+    in_order = medians["sequential", "gop250", "framefeed"]
+    assert f"the most that there is: {in_order:,.0f} images/s" in page
+    share = medians["buffered", "gop250", "framefeed"] / medians["buffered", "gop250", "framefeed, sequential"]
+    assert f"come to {share:.0%} of that speed".replace("%", " %") in page
+
+
+def test_the_report_and_its_plot_are_of_one_run() -> None:
+    page, plot = ((DOCS / name).read_text("utf-8") for name in ("preparing.md", "assets/gop_report.svg"))
+    rows = re.findall(r"(?m)^\| (\d+) \| (\d+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|", page)
+    drawn = re.findall(r"([\d.]+) ms at GOP (\d+)", plot.partition("<title>a random frame:")[2].partition("<")[0])
+    assert [(gop, float(ms)) for gop, _, ms in rows] == [(gop, round(float(ms), 1)) for ms, gop in drawn] != []

@@ -11,6 +11,8 @@ import pytest
 
 from docs import shell
 from docs.pages import PAGES, ROOT, SHELLS, Block, blocks, commands, inline_commands
+from framefeed.prepare import api, gop_clips
+from prepare.helpers import in_this_process
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TO_RUN = {
@@ -22,7 +24,7 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "needs a GPU"): 1,
     ("CONTRIBUTING.md", "writes into the repository"): 1,
     ("docs/cameras.md", "takes a minute"): 1,
-    ("docs/comparing.md", "takes minutes"): 1,
+    ("docs/comparing.md", "takes minutes"): 2,
     ("docs/gpu.md", "needs a GPU"): 1,
     ("docs/moving/accvlab.md", "ACCV-Lab"): 1,
     ("docs/moving/accvlab.md", "takes minutes"): 1,
@@ -46,7 +48,10 @@ def _param(page: str) -> Any:
 
 
 @pytest.mark.parametrize("page", [_param(page) for page, found in TO_RUN.items() if found])
-def test_page(page: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page(page: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # That videos are prepared in processes of their own, tests/prepare shows; starting them takes longer than the page.
+    for module in (api, gop_clips):
+        monkeypatch.setattr(module, "prepare_all", in_this_process)
     namespace: dict[str, object] = {"__name__": "page"}
     for block in TO_RUN[page]:
         capsys.readouterr()
@@ -60,6 +65,7 @@ def test_page(page: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None
                 shell.run(words)
             if block.output is not None:
                 assert _squeezed(capsys.readouterr().out) == _squeezed(block.output), block.where
+    namespace.clear()  # functions of a page refer to it: loaders would end in the middle of some other page
 
 
 def _squeezed(text: str) -> list[list[str]]:
