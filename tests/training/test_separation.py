@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
 import shutil
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +252,22 @@ def test_a_worker_that_is_killed(truth: Truth) -> None:
     del iterator
     loader.set_epoch(0)
     assert len(next(iter(loader))["labels"]) == 4  # by other workers
+
+
+def test_a_loader_that_goes_in_a_cycle(truth: Truth) -> None:
+    loader = VideoLoader(_dataset(truth), 4, shuffle=True, num_workers=2)
+    iterator = iter(loader)
+    next(iterator)
+    iterator.close()
+    processes = multiprocessing.active_children()
+    cycle: list[Any] = [loader, iterator]
+    cycle.append(cycle)
+    del loader, iterator, cycle
+    begin = time.monotonic()
+    gc.collect()
+    for process in processes:
+        process.join(20)
+    assert time.monotonic() - begin < 3 and not any(process.is_alive() for process in processes)
 
 
 def test_bad_arguments(truth: Truth) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -69,25 +70,22 @@ class PacketWorkers:
             multiprocessing_context=context,
             persistent_workers=True,
         )
-        self._iterator: Any = None
+        # Not held by this object alone: where it goes as part of a cycle, the queues of the processes may be gone
+        # before torch can tell them to end, which then takes ten seconds.
+        self._begun: list[Any] = []
+        weakref.finalize(self, _end, self._begun).atexit = False
 
     @property
     def are_alive(self) -> bool:
         """Whether all processes are there that were started."""
-        return all(process.is_alive() for process in getattr(self._iterator, "_workers", ()))
+        return all(process.is_alive() for each in self._begun for process in getattr(each, "_workers", ()))
 
     def end(self) -> None:
         """Ends the processes. Torch would do so when the last reference goes; a traceback may have one.
 
         Until then the death of one can raise in the main thread, if any other workers were started there.
         """
-        iterator, self._iterator = self._iterator, None
-        shut_down = getattr(iterator, "_shutdown_workers", None)
-        if shut_down is not None:
-            # A process that was killed may have held a lock that this waits for.
-            thread = threading.Thread(target=shut_down, name=THREAD, daemon=True)
-            thread.start()
-            thread.join(MAX_END_SECONDS)
+        _end(self._begun)
 
     def begin(self, asking: Asking) -> Iterator[Parcel]:
         """Starts reading for an epoch. Ends the one before.
@@ -105,10 +103,21 @@ class PacketWorkers:
 
     def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
         try:
-            self._iterator = iter(self._loader)
-            begun.set_result(self._iterator)
+            self._begun[:] = [iter(self._loader)]
+            begun.set_result(self._begun[0])
         except BaseException as error:
             begun.set_exception(error)
+
+
+def _end(begun: list[Any]) -> None:
+    """Ends the processes of torch's iterators."""
+    while begun:
+        shut_down = getattr(begun.pop(), "_shutdown_workers", None)
+        if shut_down is not None:
+            # A process that was killed may have held a lock that this waits for.
+            thread = threading.Thread(target=shut_down, name=THREAD, daemon=True)
+            thread.start()
+            thread.join(MAX_END_SECONDS)
 
 
 class _Wishes:
