@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -104,13 +106,33 @@ class Entry:
         }
 
 
+@dataclass
+class _Cell:
+    """One case on one video at one batch size on one device."""
+
+    video: Video
+    case: str
+    size: int
+    device: str
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.video.name}, {self.case}"
+
+    def results(self) -> list[dict[str, Any]]:
+        """Of the readers that have any."""
+        have = (entry for entry in self.entries if entry.runs or entry.error)
+        return [entry.result(self.video, self.case, self.size, self.device) for entry in have]
+
+
 class Bench:
     """A comparison.
 
     Args:
         config: What to measure.
         videos: On what.
-        output: The JSON file; written after every case, always complete.
+        output: The JSON file; written after every case, each time as a whole.
         command: How it was started, for the document.
         search: Where modules of the user's own readers are looked for.
         num_threads: Of decoders; 0 leaves it to each library.
@@ -159,45 +181,46 @@ class Bench:
             report: Is told the steps done, the steps in all, and what is being done.
         """
         cells = [
-            (video, case, size, device)
+            _Cell(video, case, size, device)
             for video in self._videos
             for case in self._config.cases
             for size in self._config.sizes(case)
             for device in self._config.devices
         ]
         steps = len(cells) * (self._config.repeat + 1)
+        done = itertools.count()
         try:
             self.save()
-            for number, cell in enumerate(cells):
-                self._measure(*cell, _shifted(report, number * (self._config.repeat + 1), steps))
+            # All is gone through once, then again: what disturbs the machine for a minute does not decide a case.
+            for turn in range(self._config.repeat):
+                for cell in cells:
+                    if not turn:
+                        self._prepare(cell, partial(report, next(done), steps))
+                    self._time(cell, turn, partial(report, next(done), steps))
+                    self.document["results"] = [row for each in cells for row in each.results()]
+                    self.save()
             self.document["complete"] = True
         finally:
             for worker in self._workers.values():
                 worker.close()
+            self.document["results"] = [row for each in cells for row in each.results()]
             self.save()
 
-    def _measure(self, video: Video, case: str, size: int, device: str, report: Callable[[int, str], None]) -> None:
-        """One case on one video. Readers take turns, so that a disturbance does not hit one of them alone."""
-        asked = requests(case, video.num_frames, size, self._config)
-        entries = [
-            Entry(worker, self._jobs(name, video, device, asked))
-            for name, worker in self._workers.items()
-            if asked and device in reader_class(name).devices
-        ]
-        try:
-            for entry in entries:
-                report(0, f"{video.name}, {case}: checking {entry.worker.reader}")
-                entry.prepare(video)
-            for turn in range(self._config.repeat):
-                for place in range(len(entries)):
-                    entry = entries[(place + turn) % len(entries)]  # nobody is always the one after the slowest
-                    report(1 + turn, f"{video.name}, {case}: {entry.worker.reader}")
-                    entry.time()
-        finally:
-            self.document["results"] += [
-                entry.result(video, case, size, device) for entry in entries if entry.runs or entry.error
-            ]
-            self.save()
+    def _prepare(self, cell: _Cell, report: Callable[[str], None]) -> None:
+        asked = requests(cell.case, cell.video.num_frames, cell.size, self._config)
+        for name, worker in self._workers.items():
+            if asked and cell.device in reader_class(name).devices:
+                report(f"{cell.name}: checking {name}")
+                entry = Entry(worker, self._jobs(name, cell.video, cell.device, asked))
+                entry.prepare(cell.video)
+                cell.entries.append(entry)
+
+    def _time(self, cell: _Cell, turn: int, report: Callable[[str], None]) -> None:
+        """A timing of each reader. They take turns, so that nobody is always the one after the slowest."""
+        for place in range(len(cell.entries)):
+            entry = cell.entries[(place + turn) % len(cell.entries)]
+            report(f"{cell.name}: {entry.worker.reader}")
+            entry.time()
 
     def _jobs(self, name: str, video: Video, device: str, asked: list[list[int]]) -> dict[str, Job]:
         modes = reader_class(name).modes
@@ -212,10 +235,6 @@ class Bench:
         part = self._output.with_name(f".{self._output.name}.part")
         part.write_text(json.dumps(self.document, indent=1, allow_nan=False) + "\n")
         os.replace(part, self._output)
-
-
-def _shifted(report: Callable[[int, int, str], None], done: int, steps: int) -> Callable[[int, str], None]:
-    return lambda step, what: report(done + step, steps, what)
 
 
 def find_readers() -> list[dict[str, Any]]:
