@@ -264,6 +264,9 @@ def test_the_command_on_a_file(
     assert json.loads((tmp_path / "c.json").read_text()) == again
     assert main([*words, "--against", "none.json"]) == 2
     assert "--against none.json" in capsys.readouterr().err
+    (tmp_path / "none.json").write_text("[1]")
+    assert main([*words, "--against", "none.json"]) == 2
+    assert "no results of `framefeed bench`" in capsys.readouterr().err
 
 
 def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib.metadata
 import itertools
 import json
@@ -36,6 +35,7 @@ from rich.table import Table
 from framefeed import infer
 from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import scene_painter
+from framefeed.cached import cached_property
 from framefeed.data import VideoDataset, VideoLoader
 from framefeed.decode.engine import available_cpus
 from framefeed.devices import resolve_device
@@ -236,7 +236,7 @@ class Material:
             self.model, Options(batch_size=BATCH, frame_skip=self.case.skip, device=device, num_threads=threads)
         )
 
-    @functools.cached_property
+    @cached_property
     def first_batch(self) -> torch.Tensor:
         """Frames with something to be found in them."""
         frames = self._frames(None)

@@ -142,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
     if args.against is not None:
         try:
             other = json.loads(args.against.read_text())
+            if not isinstance(other, dict) or "results" not in other:
+                raise ValueError("there are no results of `framefeed bench` in it")
         except (OSError, ValueError) as error:
             console.print_error(ValueError(f"bench: --against {args.against}: {error}"))
             return UNUSABLE

@@ -683,7 +683,7 @@ class Feed:
 
     def _retain(self, job: Job) -> None:
         """Keeps what a job has taken of the budget when nobody waits for it any more: its thread may be using it."""
-        job.retained += len(job.keep) * self._size_of(job.video)
+        job.retained = len(job.keep) * self._size_of(job.video)
         self._budget.hold(job.retained)
 
     def _is_over(self, job: Job) -> bool:
