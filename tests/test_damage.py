@@ -44,7 +44,7 @@ def test_bad_files_raise_at_once_and_harm_nobody_else(name: str, tmp_path: Path,
             _read_everything(path)
         assert str(path) in str(caught.value)
         assert len(caught.value.reason) > 10
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 15
 
     good = clips.make("h264_bframes", clip_folder)
     truth = clips.linear_decode(good)

@@ -96,7 +96,7 @@ def test_eight_threads_at_once(collection: tuple[list[Path], Catalog], truth: di
         except BaseException as error:
             failures.append(error)
 
-    memory = _memory()
+    memory, files = _memory(), _open_files()
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in threads:
         thread.start()
@@ -105,7 +105,7 @@ def test_eight_threads_at_once(collection: tuple[list[Path], Catalog], truth: di
         assert not thread.is_alive()
     assert wrong == [] and failures == []
     assert _memory() - memory < 200 << 20
-    assert _open_files() < 64 + 64
+    assert _open_files() <= files + 64 + 32  # those that are kept open, and what other tests left
 
 
 def test_eight_threads_share_one_decoder(clip_folder: Path) -> None:

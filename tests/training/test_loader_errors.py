@@ -580,7 +580,7 @@ def test_a_hanging_file_raises_in_time(num_threads: int, paths: list[str], hangi
                 next(iterator)
             assert paths[1] in str(caught.value)
             assert f"within {TIMEOUT:g} s" in str(caught.value)
-        assert time.monotonic() - begin < 3 * TIMEOUT + 1.0
+        assert time.monotonic() - begin < 3 * TIMEOUT + 4.0
     assert next(iterator, None) is None
 
 
@@ -589,7 +589,7 @@ def test_a_hanging_file_is_skipped(paths: list[str], hanging: _Hanging) -> None:
     loader = VideoLoader(spoilt.dataset, 4, drop_last=False, timeout=TIMEOUT, on_error="skip")
     begin = time.monotonic()
     spoilt.check_skip(loader)
-    assert time.monotonic() - begin < 8 * TIMEOUT + 2.0
+    assert time.monotonic() - begin < 8 * TIMEOUT + 8.0
     assert all("not decoded within" in skipped.reason for skipped in loader.report)
 
 
@@ -599,7 +599,7 @@ def test_an_iterator_of_a_hanging_file_can_be_closed(paths: list[str], hanging: 
     assert help.poll(lambda: hanging.calls > 0)
     begin = time.monotonic()
     iterator.close()
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 5
     assert next(iterator, None) is None
     hanging.go_on.set()
     assert help.poll(lambda: loader._budget.taken == 0)

