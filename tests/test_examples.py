@@ -63,7 +63,7 @@ def _on_two_ranks(*command: str | Path, cwd: Path) -> str:
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *map(str, command)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
@@ -187,6 +187,24 @@ def test_superres_on_two_ranks_from_nothing(tmp_path: Path) -> None:
     assert state["loader"]["world"] == len(state["random"]) == 2
     assert not torch.equal(state["random"][0]["torch"], state["random"][1]["torch"])
     assert len(re.findall("^epoch", said, re.MULTILINE)) == 1  # one rank speaks
+
+
+def test_superres_interrupted(
+    textures: Path, tmp_path: Path, load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It offers to go on where there is something to go on from."""
+    module = load("superres", "main")
+
+    def interrupt(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Training, "run", interrupt)
+    arguments = ["--videos", str(textures), "--folder", str(tmp_path), "--channels", "8"]
+    assert module.main(arguments) == 130
+    assert capsys.readouterr().err == "interrupted; there was no checkpoint yet\n"
+    (tmp_path / "checkpoint.pt").touch()
+    assert module.main(arguments) == 130
+    assert capsys.readouterr().err == "interrupted; --resume goes on\n"
 
 
 def test_superres_without_tensorboard(

@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
+        saved = _checkpoint(args.folder).exists()
+        print("interrupted;", "--resume goes on" if saved else "there was no checkpoint yet", file=sys.stderr)
         return 130
     finally:
         if distributed.is_initialized():
@@ -88,7 +89,7 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.device.type == "cuda")
         self.progress: dict[str, Any] = {"step": 0, "history": []}
         if args.resume:
-            self.progress = checkpoint.load(self._checkpoint, **self._parts())
+            self.progress = checkpoint.load(_checkpoint(self.args.folder), **self._parts())
         self.parallel: nn.Module = self.model
         if together:
             self.parallel = nn.parallel.DistributedDataParallel(self.model)
@@ -164,13 +165,8 @@ class Training:
             self.board.curves(step, **curves, **({"loss": loss, "sequences_per_second": rate} if rate else {}))
             self.board.pictures(step, **shown)
 
-    @property
-    def _checkpoint(self) -> Path:
-        path: Path = self.args.folder / "checkpoint.pt"
-        return path
-
     def _save(self) -> None:
-        checkpoint.save(self._checkpoint, progress=self.progress, **self._parts())
+        checkpoint.save(_checkpoint(self.args.folder), progress=self.progress, **self._parts())
 
     def _parts(self) -> dict[str, Any]:
         return {
@@ -192,6 +188,10 @@ def _join(device: str) -> tuple[int, int]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if with_gpus else "gloo")
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / "checkpoint.pt"
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -30,6 +30,7 @@ from framefeed import (
     VideoLoader,
     media,
 )
+from framefeed.data.feed import Feed
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.media import PathMedia
 from framefeed.source.packets import ByteRanges
@@ -562,6 +563,33 @@ def hanging(request: pytest.FixtureRequest, paths: list[str], monkeypatch: pytes
     with help.no_thread_left():
         yield found
         found.go_on.set()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Feed, "_open_next"), (Feed, "_prefetch"), (Feed, "_together"), (Feed, "_end_jobs"), (CpuWorkshop, "take")],
+)
+def test_a_defect_is_raised(
+    kind: type, name: str, num_threads: int, paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not go with the thread that found it, which would leave whoever waits for a batch waiting."""
+    original, calls = getattr(kind, name), []
+
+    def fail(self: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 3:
+            raise LookupError("a defect")
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(kind, name, fail)
+    loader = VideoLoader(help.make_dataset(paths), 4, num_threads=num_threads)
+    with help.no_thread_left(), pytest.raises(LookupError, match="a defect"):
+        for _ in range(3):
+            list(loader)
+    assert help.poll(lambda: loader._budget.taken == 0)
+    monkeypatch.undo()
+    assert help.flat(help.epoch_rows(loader))
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

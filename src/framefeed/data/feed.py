@@ -219,31 +219,34 @@ class Feed:
         return thread
 
     def _work(self) -> None:
-        while True:
+        try:
+            while self._work_once():
+                pass
+        except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
             with self._changed:
-                while not self._tasks and not self._closed and not self._prefetch():
-                    self._changed.wait()
-                if self._closed:
-                    return
-                task = self._tasks.popleft()
-                jobs = self._together(task) if isinstance(task, Job) else []
-            try:
-                if isinstance(task, Job):
-                    self._decode(jobs)
-                else:
-                    task()
-            except _Stopped:
-                continue
-            except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
-                with self._changed:
-                    self._crash = error
-                    self._budget.give(self._charge + sum(batch.charge for batch in self._open))
-                    self._charge = 0
-                    self._open.clear()
-                    self._opening = False
-                    self._changed.notify_all()
-                    self._finished.notify_all()
-                return
+                self._crash = error
+                self._budget.give(self._charge + sum(batch.charge for batch in self._open))
+                self._charge = 0
+                self._open.clear()
+                self._opening = False
+                self._changed.notify_all()
+                self._finished.notify_all()
+
+    def _work_once(self) -> bool:
+        """Waits for something to do, and does it. Returns whether there may be more."""
+        with self._changed:
+            while not self._tasks and not self._closed and not self._prefetch():
+                self._changed.wait()
+            if self._closed:
+                return False
+            task = self._tasks.popleft()
+            jobs = self._together(task) if isinstance(task, Job) else []
+        with contextlib.suppress(_Stopped):
+            if isinstance(task, Job):
+                self._decode(jobs)
+            else:
+                task()
+        return True
 
     # --- opening batches ------------------------------------------------------------------------------------------
 
