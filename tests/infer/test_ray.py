@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from framefeed import FramefeedError, ModelError, infer
+from framefeed.cli import main
 from framefeed.infer import ray as ray_module
 from framefeed.infer.options import Options
 from framefeed.infer.ray import RayOptions, ray_options
@@ -108,6 +110,28 @@ def test_a_worker_that_is_killed(cluster: None, clips: list[Path], models: Mappi
     broken.write_bytes(clips[1].read_bytes())
     result = run(videos, models["onnx"], output=tmp_path / "there.csv", **job)
     assert (result.errors, result.num_frames, result.resumed_frames) == ([], 165 + 45, 165)
+
+
+def test_from_the_command_line(
+    cluster: None, clips: list[Path], models: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "infer",
+        *map(str, clips),
+        "--model",
+        str(models["onnx"]),
+        "--device",
+        "cpu",
+        "--frame-skip",
+        "5",
+        "--json",
+    ]
+    said = []
+    for name, more in (("here.csv", []), ("there.csv", ["--ray", "--ray-workers", "1"])):
+        assert main([*words, "--output", str(tmp_path / name), *more]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes() != b""
+    assert said[0]["frames"] == said[1]["frames"] > 0
 
 
 def test_workers_that_always_die_are_not_started_for_ever(

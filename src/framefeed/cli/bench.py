@@ -60,7 +60,7 @@ def add_parser(commands: Any) -> None:
         default=4,
         help="requests of a timing, 4N in order and for single frames (default: 4)",
     )
-    parser.add_argument("--repeat", metavar="N", type=_count, default=5, help="timings of each (default: 5)")
+    parser.add_argument("--repeat", metavar="N", type=_count, default=11, help="timings of each (default: 11)")
     parser.add_argument("--threads", metavar="N", type=_number, default=0, help="of decoders (default: each library's)")
     parser.add_argument("--seed", metavar="S", type=_number, default=0, help="chooses random frames (default: 0)")
     parser.add_argument("--timeout", metavar="S", type=_seconds, default=120.0, help="of a timing (default: 120 s)")
@@ -72,7 +72,11 @@ def add_parser(commands: Any) -> None:
         help="generated clips (default: .bench/clips)",
     )
     parser.add_argument(
-        "--least-seconds", type=float, default=1.0, metavar="S", help="of a timing: requests are repeated (default: 1)"
+        "--least-seconds",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="of a timing: requests are repeated (default: 0.5)",
     )
     parser.add_argument("--quick", action="store_true", help="two small clips, two timings")
     parser.add_argument(

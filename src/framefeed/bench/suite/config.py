@@ -46,9 +46,9 @@ class Config:
     batch_sizes: tuple[int, ...] = (32,)
     devices: tuple[str, ...] = ("cpu",)
     mode: str = "best"
-    repeat: int = 5
+    repeat: int = 11
     max_batches: int = 4
-    least_seconds: float = 1.0
+    least_seconds: float = 0.5
     frame_skip: int = 25
     clip_length: int = 16
     seed: int = 0
