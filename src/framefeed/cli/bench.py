@@ -72,11 +72,7 @@ def add_parser(commands: Any) -> None:
         help="generated clips (default: .bench/clips)",
     )
     parser.add_argument(
-        "--least-seconds",
-        type=float,
-        default=0.5,
-        metavar="S",
-        help="of a timing: requests are repeated (default: 0.5)",
+        "--least-seconds", type=float, default=0.5, metavar="S", help="least time of a timing (default: 0.5 s)"
     )
     parser.add_argument("--quick", action="store_true", help="two small clips, two timings")
     parser.add_argument(
