@@ -106,7 +106,7 @@ def test_interrupted(folder: Path, tmp_path: Path) -> None:
         "from framefeed.infer.shapes import ShapeDetector\n"
         f"detector = ShapeDetector{SIZE}\n"
         "def model(batch):\n"
-        "    time.sleep(0.02)\n"
+        "    time.sleep(0.1)\n"
         "    return detector(batch)\n"
         f"model.image_size = {SIZE}\n"
         "if __name__ == '__main__':\n"

@@ -398,7 +398,7 @@ from framefeed.source import store, store_packing
 store_packing.COMMIT_SECONDS = 0.0
 copy = store_packing.Packing._copy
 def slow(*arguments):
-    time.sleep(0.03)
+    time.sleep(0.3)
     return copy(*arguments)
 store_packing.Packing._copy = slow
 store.pack(sys.argv[1], sys.argv[2], shard_size=20_000)
