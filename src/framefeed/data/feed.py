@@ -163,12 +163,10 @@ class Feed:
                         self._budget.give(batch.charge)
                         self._ask_for_opening()
                         return batch
-                    if not self._open and not self._opening:
+                    if self._crash is not None or (not self._open and not self._opening):
                         break
                     self._finished.wait(self._until_timeout())
                     self._give_up_on_slow_jobs()
-                    if self._crash is not None:
-                        break
         finally:
             self._stats.wait_seconds += time.perf_counter() - begin
         error = self._crash or self._future.error
