@@ -15,8 +15,10 @@ ROOT = Path(framefeed.__file__).parent
 
 # "public" stands for the names of `framefeed` itself: whoever uses them can use all that is above.
 LAYERS = (
+    "versions",
     "errors",
     "cached",
+    "encoders",
     "forking",
     "ffmpeg_log",
     "types",

@@ -217,14 +217,14 @@ def steps() -> list[Step]:
         opening = ahead.open(uses[first : first + BATCH])
         for job in opening.jobs:
             kept |= set(job.keep)
-        for key in opening.held:
+        for key in opening.held[0]:
             ahead.release(key)
         kept -= {frame for _, frame in ahead.take_dropped()}
         groups = sorted({names[frame][0] for job in opening.jobs for frame in job.now})
         found.append(
             Step(
                 ORDER[first : first + BATCH],
-                frozenset(names[frame] for _, frame in opening.held),
+                frozenset(names[frame] for _, frame in opening.held[0]),
                 tuple(groups),
                 tuple(sorted(names[frame] for frame in kept)),
             )

@@ -116,13 +116,16 @@ def _catalog(document: Document) -> str:
 
 
 def _separation(document: Document) -> str:
-    rows = [[f"two workers, {name}", f"{found['1']:,.0f}"] for name, found in document["medians"].items()]
+    workers = document["runs"][0]["num_workers"]
+    rows = [[f"{workers} workers, {name}", f"{found['1']:,.0f}"] for name, found in document["medians"].items()]
     rows += [
         [f"no workers, {name}", f"{statistics.median(rates):,.0f}"]
         for name, rates in document.get("without_workers", {}).items()
     ]
+    gpu = document["machine"].get("gpu")
     about = (
-        f"Frames a second into a training loop, six cameras, four clips a batch, {_machine(document)}, medians. "
+        f"Frames a second into a training loop, six cameras, four clips a batch, {f'{gpu}, ' if gpu else ''}"
+        f"{_machine(document)}, medians. "
         '"Cache" keeps packets in the main process.'
     )
     return f"{about}\n\n{_rows(['loader', 'frames/s'], rows)}"
@@ -137,6 +140,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "store-slow-disk": _store,
     "catalog": _catalog,
     "separation-2-cores": _separation,
+    "separation-h200": _separation,
     "inference-2-cores": inference.numbers,
     "inference-h200": inference.numbers,
 }

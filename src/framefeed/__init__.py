@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from framefeed.versions import FRAMEFEED
+
 if TYPE_CHECKING:
     from framefeed.data import (
         Buffered,
@@ -133,7 +135,7 @@ __all__ = [
     "video_size_from_file",
 ]
 
-__version__ = "0.1.0"
+__version__ = FRAMEFEED
 
 
 def __getattr__(name: str) -> Any:

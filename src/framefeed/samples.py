@@ -21,6 +21,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from framefeed.encoders import exact_x264, usual_priority
+
 Plane = npt.NDArray[np.uint8]
 Pts = Callable[[int], int] | Sequence[int]
 
@@ -229,6 +231,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def encoder_options(codec: str, options: Mapping[str, str], *, threads: int = 1) -> dict[str, str]:
     """``options`` with what keeps the encoder quiet and its output the same on every machine."""
     chosen = {"threads": str(threads), **options}
+    if codec == "libx264" and exact_x264():
+        chosen["x264-params"] = ":".join(filter(None, (exact_x264(), options.get("x264-params", ""))))
     if codec == "libx265":
         # x265 ignores FFmpeg's thread count and logs past FFmpeg.
         quiet = f"log-level=error:pools={threads}:frame-threads=1"
@@ -321,6 +325,8 @@ def write_clip(
         if color is not None:
             context.colorspace, context.color_primaries, context.color_trc = color.codes
             context.color_range = 2 if color.full_range else 1
+        with usual_priority():
+            context.open(strict=False)
         for place in range(frames):
             number = first_number + place
             frame = painter(number) if painter else painted_frame(number, width, height, pix_fmt=pix_fmt, seed=seed)

@@ -197,6 +197,27 @@ def test_clips_are_written_once_and_by_several_processes(folder: Path, tmp_path:
 # --- all of it ----------------------------------------------------------------------------------------------------
 
 
+def test_what_is_missing_is_measured_later(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--no-peers", "--only", "singles", "small")[0] == 0
+    code, document = run("--no-peers", "--only", "singles", "shuffle", "--go-on")
+    assert code == 0 and len(document["earlier"]) == 1
+    assert {each["name"] for each in document["configuration"]["sets"]} == {clips.name for clips in TINY}
+    assert [(result["case"], result["on"]) for result in document["results"]] == [
+        ("singles", "small"),
+        *(
+            (case, clips.name)
+            for case in ("shuffle", "singles")
+            for clips in TINY
+            if (case, clips.name) != ("singles", "small")
+        ),
+    ]
+    document["versions"]["torch"] = "0"
+    (output,) = (word for word in document["command"].split() if word.endswith("results.json"))
+    Path(output).write_text(json.dumps(document))
+    assert gpu.main(["--dry-run", "--go-on", "--output", output]) == 2
+    assert "was measured with another version; without --go-on all is measured anew" in capsys.readouterr().err
+
+
 def test_all_cases_run_with_a_library(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_library())
     monkeypatch.setattr(FakeThreaded, "ended", 0)

@@ -10,6 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.encoders import usual_priority
 from framefeed.index.bitstream import HEAD, PacketKind, make_classifier
 
 DECODERS = {"av1": "libdav1d"}
@@ -53,6 +54,8 @@ def encode(recipe: Recipe) -> Stream:
         stream = cast(Any, output.add_stream(recipe.encoder, rate=25, options=dict(recipe.options)))
         stream.width, stream.height, stream.pix_fmt = recipe.width, recipe.height, recipe.pix_fmt
         stream.codec_context.thread_count = 1
+        with usual_priority():
+            stream.codec_context.open(strict=False)
         for number in range(recipe.frames):
             output.mux(stream.encode(_picture(number, recipe.width, recipe.height, recipe.pix_fmt)))
         output.mux(stream.encode(None))

@@ -196,7 +196,7 @@ def test_bad_files_get_another_chance_after_an_update(
     videos[1].write_bytes(b"no video")
     Catalog.build(videos, tmp_path / "c.arrow")
     scanned.clear()
-    monkeypatch.setattr(catalog_build, "version", lambda name: "99")
+    monkeypatch.setattr(catalog_build, "installed_version", lambda name: "99")
     Catalog.build(videos, tmp_path / "c.arrow")
     assert scanned == ["001.mp4"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 
 from framefeed import UnsupportedCodec
@@ -45,6 +47,28 @@ def test_defaults_are_the_encoders() -> None:
         assert (options.crf, options.preset) == (encoder.crf, encoder.preset)
         assert str(encoder.crf) in encoder_options(options).values()
         check_pixel_format(options)  # the encoder is there
+
+
+@pytest.mark.parametrize("width", [96, 112, 192])
+def test_the_same_bytes_again(width: int) -> None:
+    options = Options(preset="medium", gop=12, b_frames=3)
+    y, x = np.mgrid[:96, :width]
+    noise = np.random.default_rng(0).integers(0, 21, (96, width))
+    pictures = [
+        (np.sin((x + 3 * k) / 9) * 50 + np.cos((y + 2 * k) / 7) * 50 + 110 + noise).astype(np.uint8) for k in range(24)
+    ]
+
+    def encoded() -> bytes:
+        encoder = av.CodecContext.create(ENCODERS["h264"].name, "w")
+        assert isinstance(encoder, av.VideoCodecContext)
+        encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = width, 64, "yuv420p", Fraction(1, 30)
+        encoder.options = encoder_options(options)
+        frames = [av.VideoFrame.from_ndarray(picture, format="yuv420p") for picture in pictures]
+        for number, frame in enumerate(frames):
+            frame.pts = number
+        return b"".join(bytes(packet) for frame in [*frames, None] for packet in encoder.encode(frame))
+
+    assert len({encoded() for _ in range(40)}) == 1
 
 
 def test_pixel_formats() -> None:

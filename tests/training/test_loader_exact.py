@@ -149,16 +149,18 @@ def test_batches_equal_a_linear_decode(
         assert stats.hits == 0
 
 
+@pytest.mark.parametrize("at_once", [0, 100])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("order", ["sequential", "shuffle"])
 def test_batches_as_a_gpu_makes_them(
-    order: str, budget: str, threads: int, truths: dict[str, Truth], monkeypatch: pytest.MonkeyPatch
+    order: str, budget: str, threads: int, at_once: int, truths: dict[str, Truth], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups that are decoded together, batches that are opened early, frames that go straight into them."""
     monkeypatch.setattr(CpuWorkshop, "frames_together", 40)
     monkeypatch.setattr(CpuWorkshop, "frames_ahead", 60)
     monkeypatch.setattr(CpuWorkshop, "groups_ahead", 4)
+    monkeypatch.setattr(CpuWorkshop, "frames_at_once", at_once)
     together: list[int] = []
     decode, choose = CpuWorkshop.decode, Feed._together
 

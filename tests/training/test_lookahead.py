@@ -49,22 +49,23 @@ class Consumer:
     def use(self, time: int, video: int, frame: int) -> Use:
         return Use(time, video, frame, frame // self.videos[video].gop * self.videos[video].gop)
 
-    def open(self, uses: Sequence[Use]) -> tuple[Key, ...]:
-        """Opens a batch; returns the frames that are claimed for it."""
-        opening = self.ahead.open(uses)
+    def open(self, *batches: Sequence[Use]) -> tuple[Key, ...]:
+        """Opens batches; returns the frames that are claimed for them."""
+        opening = self.ahead.open(*batches)
         now = [(job.video, frame) for job in opening.jobs for frame in job.now]
-        assert len(set(opening.held)) == len(opening.held) and len(set(now)) == len(now)
-        assert {(use.video, use.frame) for use in uses} == {*opening.held, *now}
-        assert not {*opening.held} & {*now}
-        assert {*opening.held} <= self.store, "told to be there, but nobody was asked to keep it"
-        self.claims.update(opening.held)
+        assert len(set(now)) == len(now) and set(now) == {key for missing in opening.missing for key in missing}
+        for uses, held, missing in zip(batches, opening.held, opening.missing, strict=True):
+            assert sorted({(use.video, use.frame) for use in uses}) == sorted([*held, *missing])
+            assert not {*held} & {*now}
+            assert {*held} <= self.store, "told to be there, but nobody was asked to keep it"
+            self.claims.update(held)
         self.drop()
         assert len({job.group for job in opening.jobs}) == len(opening.jobs)
         for job in opening.jobs:
             assert job.now
             self.decode(job)
         self.check()
-        return opening.held
+        return tuple(key for held in opening.held for key in held)
 
     def prefetch(self, uses: Iterable[Use]) -> None:
         job = self.ahead.prefetch(uses)
@@ -128,15 +129,16 @@ def test_any_epoch_can_be_served_within_the_budget(
     consumer = Consumer.of(videos, num_bytes, soon=soon)
     planned = _uses(consumer, batches)
     unfinished: list[tuple[Key, ...]] = []
-    known = 0
-    for number, batch in enumerate(planned):
+    known = number = 0
+    while number < len(planned):
         while known < min(len(planned), number + window):
             consumer.ahead.extend(planned[known])
             consumer.check()
             known += 1
-        unfinished.append(consumer.open(batch))
+        first, number = number, data.draw(st.integers(number + 1, known))
+        unfinished.append(consumer.open(*planned[first:number]))
         if data.draw(st.booleans()):
-            consumer.prefetch(use for later in planned[number + 1 : known] for use in later)
+            consumer.prefetch(use for later in planned[number:known] for use in later)
         while len(unfinished) > data.draw(st.integers(0, 3)):  # several batches are being filled in at once
             for key in unfinished.pop(0):
                 consumer.release(key)
@@ -176,7 +178,7 @@ def test_two_that_share_a_budget_stay_within_it(
         waiting.append((ahead, planned))
     while waiting:
         ahead, planned = waiting[data.draw(st.integers(0, len(waiting) - 1))]
-        for key in ahead.open(planned.pop(0)).held:
+        for key in ahead.open(planned.pop(0)).held[0]:
             ahead.release(key)
         ahead.settle()
         if not planned:
@@ -230,6 +232,23 @@ def test_a_frame_larger_than_the_budget_is_never_kept() -> None:
     assert consumer.budget.peak == 0
 
 
+def test_what_batches_need_that_are_opened_together_is_not_kept() -> None:
+    consumer = Consumer.of([Clip(4, 1), Clip(4, 1)], 100)
+    uses = [[consumer.use(2 * frame + video, video, frame) for video in (0, 1)] for frame in range(8)]
+    consumer.ahead.extend(use for batch in uses for use in batch)
+    opening = consumer.ahead.open(*uses[:4])
+    assert [(job.group, job.now, job.keep) for job in opening.jobs] == [
+        ((0, 0), (0, 1, 2, 3), ()),
+        ((1, 0), (0, 1, 2, 3), ()),
+    ]
+    assert consumer.ahead.open(*uses[4:6]).jobs == (
+        GroupJob(0, 4, (4, 5), (6, 7), False),
+        GroupJob(1, 4, (4, 5), (6, 7), False),
+    )
+    last = consumer.ahead.open(*uses[6:])
+    assert last.jobs == () and last.held == (((0, 6), (1, 6)), ((0, 7), (1, 7)))
+
+
 def test_a_repeated_frame_is_one_frame_of_its_batch() -> None:
     consumer = Consumer.of([Clip(10, 1)], 5)
     uses = [consumer.use(time, 0, 3) for time in range(6)]
@@ -270,7 +289,7 @@ def test_what_is_dropped_is_not_to_be_kept() -> None:
         for batch in planned:
             opening = consumer.ahead.open(batch)
             both += sum(consumer.ahead.holds(key) for key in consumer.ahead.take_dropped())
-            for key in opening.held:
+            for key in opening.held[0]:
                 consumer.ahead.release(key)
             consumer.ahead.take_dropped()
     assert both == 0
@@ -321,7 +340,7 @@ def _cost(order: NDArray[np.int64], gop: int, share: float, *, batch: int = 1) -
             decoded += job.frames[-1] + 1 - (place if place <= job.frames[0] else job.start)
             if job.goes_on:
                 running[job.start] = job.frames[-1] + 1
-        for key in opening.held:
+        for key in opening.held[0]:
             ahead.release(key)
         ahead.take_dropped()
     return decoded / count

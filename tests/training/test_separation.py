@@ -10,6 +10,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from framefeed import ProcessDesc, SourceError, VideoDataset, VideoLoader
-from framefeed.data.separation import THREAD
+from framefeed.data.separation import THREAD, PacketWorkers
 
 from .clips_help import (
     MIXED,
@@ -252,6 +253,21 @@ def test_a_worker_that_is_killed(truth: Truth) -> None:
     del iterator
     loader.set_epoch(0)
     assert len(next(iter(loader))["labels"]) == 4  # by other workers
+
+
+def test_a_worker_that_is_killed_while_it_sends(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is blamed."""
+    begin = PacketWorkers.begin
+
+    def break_off(self: PacketWorkers, asking: Any) -> Iterator[Any]:
+        parcels = begin(self, asking)
+        yield next(parcels)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(PacketWorkers, "begin", break_off)
+    loader = VideoLoader(_dataset(truth), 4, shuffle=True, num_workers=1, packet_cache=0, memory_budget=0)
+    with pytest.raises(RuntimeError, match="a DataLoader worker ended while it sent packets"):
+        list(loader)
 
 
 def test_a_loader_that_goes_in_a_cycle(truth: Truth) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from framefeed.bench.cases import Case, Entry, make_cases
 from framefeed.bench.clips import REFERENCE_CLIPS, write_reference_clip, write_short_files
 from framefeed.bench.peers import PEERS, installed
 from framefeed.process.buffers import physical_memory
+from framefeed.versions import installed_versions
 
 GROUPS = ["scan", "random", "many files", "in order", "resized"]
 NUM_SHORT_FILES = 200
@@ -184,13 +184,8 @@ def machine(cpus: int) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of everything that was measured."""
-    found = {"python": platform.python_version()}
-    for package in ("framefeed", "av", "torch", "numpy", "torchcodec", "decord2", "opencv-python-headless"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    packages = ("framefeed", "av", "torch", "numpy", "torchcodec", "decord2", "opencv-python-headless")
+    return {"python": platform.python_version(), **installed_versions(packages)}
 
 
 if __name__ == "__main__":

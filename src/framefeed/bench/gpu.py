@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import platform
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import framefeed
 from framefeed.bench.__main__ import machine
 from framefeed.bench.gpu_cases import CASES, COPIES, OURS, SHARES, Bench, Pace, endure, measure, ratios
 from framefeed.bench.gpu_clips import SETS, TINY_SETS, ClipSet, write_sets
@@ -24,6 +22,7 @@ from framefeed.bench.gpu_peers import BATCH, BUFFER, InProcess, PeerProcess
 from framefeed.decode.engine import available_cpus
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
+from framefeed.versions import installed_versions
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -61,6 +60,13 @@ def main(argv: list[str] | None = None) -> int:
         "results": [],
         "ratios": {},
     }
+    if arguments.go_on:
+        problem = _take_over(document, arguments.output)
+        if problem:
+            say(problem)
+            return 2
+        there = {(result["case"], result["on"]) for result in document["results"]}
+        cases = [(case, clips) for case, clips in cases if (case, clips.name) not in there]
     planned = [len(bench.entries(case, clips)) for case, clips in cases]
     limit = arguments.minutes * 60 or float("inf")
     pace = Pace(arguments.seconds, arguments.repeat, planned, start + limit)
@@ -106,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     clips = Path(".bench") / "gpu"
     parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/gpu)")
     parser.add_argument("--output", type=Path, help="JSON file for the results, written after each case")
+    parser.add_argument("--go-on", action="store_true", help="measure what is not in the JSON file yet")
     parser.add_argument("--quick", action="store_true", help="two short timings of each contender")
     parser.add_argument("--dry-run", action="store_true", help="tiny clips, on the CPU: does it all run?")
     return parser
@@ -130,13 +137,8 @@ def _write_clips(sets: list[ClipSet], folder: Path, say: Any) -> dict[str, list[
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "framefeed": framefeed.__version__}
-    for package in ("av", "torch", "triton", "numpy", "PyNvVideoCodec"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    packages = ("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")
+    return {"python": platform.python_version(), **installed_versions(packages)}
 
 
 def _configuration(arguments: argparse.Namespace, bench: Bench, sets: list[ClipSet]) -> dict[str, Any]:
@@ -164,6 +166,23 @@ def _configuration(arguments: argparse.Namespace, bench: Bench, sets: list[ClipS
             for clips in sets
         ],
     }
+
+
+def _take_over(document: dict[str, Any], output: Path | None) -> str:
+    """Takes over what an earlier run has measured; returns why that is not possible."""
+    if output is None or not output.exists():
+        return "there is nothing to go on with: --output names no file that is there"
+    earlier = json.loads(output.read_text())
+    for name in ("machine", "versions"):
+        if earlier[name] != document[name]:
+            return f"{output}: was measured with another {name.removesuffix('s')}; without --go-on all is measured anew"
+    document["earlier"] = [*earlier.get("earlier", []), earlier["command"]]
+    document["results"], document["ratios"] = earlier["results"], earlier["ratios"]
+    sets = {each["name"]: each for each in [*earlier["configuration"]["sets"], *document["configuration"]["sets"]]}
+    document["configuration"]["sets"] = list(sets.values())
+    if "endurance" in earlier:
+        document["endurance"] = earlier["endurance"]
+    return ""
 
 
 def _save(output: Path | None, document: dict[str, Any]) -> None:

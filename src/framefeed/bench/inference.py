@@ -13,8 +13,6 @@ the frames that are not wanted, resize, run the same model, and only then decode
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.metadata
 import itertools
 import json
 import statistics
@@ -51,6 +49,7 @@ from framefeed.infer.shapes import ShapeDetector, export, painted_boxes, write_s
 from framefeed.infer.worker import FRAMES, Worker
 from framefeed.plan import plan_frames
 from framefeed.process.desc import ProcessDesc
+from framefeed.versions import installed_versions
 
 __all__ = ["main", "numbers"]
 
@@ -140,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     document: dict[str, Any] = {
         "command": " ".join(["python -m framefeed.bench.inference", *(sys.argv[1:] if argv is None else argv)]),
         "machine": machine(available_cpus()),
-        "versions": {**versions(), **_further_versions()},
+        "versions": {**versions(), **installed_versions(("onnxruntime", "torchvision", "PyNvVideoCodec"))},
         "configuration": {"device": str(device), "batch_size": BATCH, "repeat": arguments.repeat},
         "at_least": AT_LEAST,
         "results": [],
@@ -158,15 +157,6 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.output:
             _save(arguments.output, document)
     return 1 if any(result["wrong_boxes"] for result in document["results"]) else 0
-
-
-def _further_versions() -> dict[str, str]:
-    """Those of what runs models and suppresses boxes, where they are installed."""
-    found = {}
-    for package in ("onnxruntime", "torchvision", "PyNvVideoCodec"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -97,18 +97,23 @@ def training_numbers(document: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for group, title in _TRAINING_TITLES.items():
-        for place, result in enumerate(each for each in document["results"] if each["case"] == group):
+        found: dict[str, list[str]] = {}  # by title
+        for result in document["results"]:
+            if result["case"] != group:
+                continue
             rows = {row["reader"]: row for row in result["readers"]}
             peers = [_cell(result, family) for family in _FAMILIES[1:3]]
             fastest = max(row["median"] for name, row in rows.items() if not name.startswith("framefeed"))
             for name, row in rows.items():
                 if name == "framefeed" or name.endswith("%"):
-                    what = title if place == 0 else ""
+                    what = title
                     if name.endswith("%"):
                         what = f"the same, memory for {name.split(', ')[1].replace('%', ' %')}"
                     cells = [f"{row['median']:,.0f}", *peers, _times(row["median"] / fastest)]
-                    cost = row["decoded_per_delivered"]
-                    lines.append(f"| {what} | {result['on'][3:]} | {' | '.join(cells)} | {cost:.1f} |")
+                    line = f"{result['on'][3:]} | {' | '.join(cells)} | {row['decoded_per_delivered']:.1f} |"
+                    found.setdefault(what, []).append(line)
+        for what, of_title in found.items():
+            lines += [f"| {what if place == 0 else ''} | {line}" for place, line in enumerate(of_title)]
     return "\n".join(lines)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "SampleRef",
     "SampleShape",
     "Samples",
+    "draw_all",
     "empty_bases",
     "locate_samples",
     "shape_conflict",
@@ -155,8 +156,12 @@ def locate_samples(
     arrangement: Arrangement, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
 ) -> Samples:
     """Finds the frames and draws the random numbers of samples, where they are needed."""
-    drawn = np.stack([uniforms(seed, epoch, samples, which) for which in range(3)], 1) if draws else None
-    return Samples(samples, *arrangement.slots(samples), drawn)
+    return Samples(samples, *arrangement.slots(samples), draw_all(samples, seed, epoch) if draws else None)
+
+
+def draw_all(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.float64]:
+    """The random numbers of samples, a row for each."""
+    return np.stack([uniforms(seed, epoch, samples, which) for which in range(3)], 1)
 
 
 @lru_cache(maxsize=1 << 16)

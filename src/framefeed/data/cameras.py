@@ -227,6 +227,8 @@ class _Slots:
     def __init__(self, files: list[list[int]], tables: list[NDArray[np.int64]], length: int, stride: int) -> None:
         self._files = np.array(files, np.int64)
         self._tables = tables
+        self._moments = np.concatenate(tables) if tables else np.zeros((0, 0), np.int64)
+        self._first_moments = np.cumsum([0, *map(len, tables)], dtype=np.int64)
         self._steps = np.arange(length, dtype=np.int64) * stride
         self.counts: NDArray[np.int64] = np.array(
             [max(0, len(table) - int(self._steps[-1])) for table in tables], np.int64
@@ -242,9 +244,8 @@ class _Slots:
     def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The files and the frames that samples are made of, a row for each sample."""
         clips, firsts = self.locate(samples)
-        rows = [self._tables[clip][first + self._steps].T for clip, first in zip(clips, firsts, strict=True)]
-        cameras = self._files.shape[1]
-        frames = np.array(rows, np.int64).reshape(len(rows), cameras * len(self._steps))
+        moments = (self._first_moments[clips] + firsts)[:, None] + self._steps
+        frames = self._moments[moments].swapaxes(1, 2).reshape(len(clips), self._files.shape[1] * len(self._steps))
         files = np.repeat(self._files[clips], len(self._steps), axis=1)
         return np.where(frames == MISSING, MISSING, files), frames
 

@@ -25,9 +25,10 @@ from framefeed.data.assembly import MISSING, Assembly, Place, shape_conflict
 from framefeed.data.counting import CountedSource
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
+from framefeed.data.shared_work import SharedWork
 from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo
-from framefeed.data.work import FinishedBatch, Frame, Job, JobPicture, Taken
+from framefeed.data.work import FinishedBatch, Frames, Job, JobPicture, Taken
 from framefeed.data.workshop import Workshop
 from framefeed.errors import DecodeError, FramefeedError, FrameSizeError, SampleTimeout
 from framefeed.marks import ASSEMBLE, PLAN, PROCESS
@@ -41,6 +42,10 @@ MAX_EXIT_SECONDS = 1.0
 # Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames; or
 # complete batches are waiting there.
 PREFETCH_SHARE = DONE_SHARE = 4
+
+MAX_HELPERS = 4  # threads that help to open batches
+
+MAX_AT_ONCE = 64  # batches that are opened in one go, while those who wait for the lock wait
 
 
 class _Stopped(Exception):
@@ -128,10 +133,10 @@ class Feed:
         self._opening = False
         self.opened = 0
         self._batch_bytes = 0  # of the last batch
-        self._charge = 0  # what was taken of the budget for the batch that is being opened
+        self._charges: list[int] = []  # what was taken of the budget for each batch that is being opened
         self._nothing_to_prefetch = False  # until a batch is opened or memory comes free
         self._tasks: deque[Callable[[], None] | Job] = deque()
-        self._frames: dict[Key, Frame] = {}
+        self._frames = Frames()
         self._failed: dict[Key, Exception] = {}
         self._hopeless: set[Key] = set()  # failed once: not tried again before a batch needs them
         self._queued: dict[Group, Job] = {}
@@ -162,6 +167,8 @@ class Feed:
                         batch = self._open.popleft()
                         self._budget.give(batch.charge)
                         self._ask_for_opening()
+                        if self._workshop.frames_ahead:
+                            self._changed.notify()  # there may be something to prefetch now
                         return batch
                     if self._crash is not None or (not self._open and not self._opening):
                         break
@@ -186,8 +193,8 @@ class Feed:
             self._closed = True
             self._workshop.end()
             self._tasks.clear()
-            self._budget.give(self._charge + sum(batch.charge for batch in self._open))
-            self._charge = 0
+            self._budget.give(sum(self._charges) + sum(batch.charge for batch in self._open))
+            self._charges = []
             self._open.clear()
             self._future.clear()
             for frame in self._frames.values():
@@ -223,8 +230,8 @@ class Feed:
         except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
             with self._changed:
                 self._crash = error
-                self._budget.give(self._charge + sum(batch.charge for batch in self._open))
-                self._charge = 0
+                self._budget.give(sum(self._charges) + sum(batch.charge for batch in self._open))
+                self._charges = []
                 self._open.clear()
                 self._opening = False
                 self._changed.notify_all()
@@ -249,18 +256,43 @@ class Feed:
     # --- opening batches ------------------------------------------------------------------------------------------
 
     def _ask_for_opening(self) -> None:
-        if self._opening or self._closed or self._future.at_end:
-            return
-        charge = 0
-        if len(self._open) >= self._buffer_length:
-            # More than was asked for, where all threads can only be kept busy so, and there is memory for it.
-            charge = self._batch_bytes
-            if self._has_enough() or not self._budget.take(charge):
-                return
-        self._opening = True
-        self._charge = charge
-        self._tasks.appendleft(self._open_next)
-        self._changed.notify()
+        if not self._opening and self._should_open():
+            self._opening = True
+            self._tasks.appendleft(self._open_some)
+            self._changed.notify()
+
+    def _should_open(self) -> bool:
+        """Whether batches should be opened. What they take of the budget is taken."""
+        if self._closed or self._future.at_end:
+            return False
+        self._charges = []
+        if len(self._open) >= self._buffer_length and self._has_enough():
+            return False
+        for number in range(self._num_to_open()):
+            charge = 0
+            if len(self._open) + number >= self._buffer_length:
+                # More than was asked for, where all threads can only be kept busy so, and there is memory for it.
+                charge = self._batch_bytes
+                if not self._budget.take(charge):
+                    break
+            self._charges.append(charge)
+        return bool(self._charges)
+
+    def _num_to_open(self) -> int:
+        """How many batches are best opened at once.
+
+        On a GPU many: a group whose frames are all wanted by batches that are open goes straight into them, while what
+        is decoded before it is wanted has to be kept, and to be copied later. The first few come one by one, because
+        somebody waits for them.
+        """
+        frames_ahead = self._workshop.frames_ahead
+        if not frames_ahead or not self._open:
+            return 1
+        missing = sum(batch.remaining for batch in self._open)
+        frames = max(1, len(self._open[-1].rows) * len(self._dataset.shown))
+        wanted = (frames_ahead + self._workshop.frames_at_once - missing) // frames
+        room = self._budget.num_bytes // (DONE_SHARE * max(1, self._batch_bytes)) - len(self._open)
+        return max(1, min(wanted, room, self.opened, MAX_AT_ONCE))
 
     def _has_enough(self) -> bool:
         """Whether there is enough to do for all threads, now and when they are done with that; or enough is done."""
@@ -271,36 +303,44 @@ class Feed:
             # begun while the batches before are used.
             done = sum(len(batch.rows) for batch in self._open if not batch.remaining) * len(self._dataset.shown)
             num_bytes = missing.count(0) * self._batch_bytes
-            if done >= workshop.frames_ahead or num_bytes * DONE_SHARE >= self._budget.num_bytes:
+            if (
+                done >= workshop.frames_ahead - workshop.frames_at_once
+                or num_bytes * DONE_SHARE >= self._budget.num_bytes
+            ):
                 return True
         groups = len(self._queued) + len(self._running)
         return groups >= workshop.groups_ahead and sum(missing) >= workshop.frames_ahead
 
-    def _open_next(self) -> None:
+    def _open_some(self) -> None:
         with PLAN:
-            found = self._future.read()  # takes long, and needs nothing that others use
-            with self._changed:
-                if self._closed:
-                    return
-                self._future.add(found)
-                planned = self._future.pop()
-            batch = self._new_batch(planned) if planned is not None else None
-            with self._changed:
-                if self._has_ended():
-                    return
-                self._nothing_to_prefetch = False
-                if planned is not None and batch is not None:
-                    self.opened += 1
-                    batch.charge = self._charge
-                    self._open_batch(planned, batch)
-                else:
-                    self._budget.give(self._charge)
-                self._charge = 0
-                self._opening = False
-                self._ask_for_opening()
-                self._changed.notify()
-                if batch is None or not batch.remaining:  # otherwise there is nothing to wake the consumer for
-                    self._finished.notify_all()
+            while self._open_next():
+                pass
+
+    def _open_next(self) -> bool:
+        """Opens as many batches as there are charges; returns whether more should be opened."""
+        found = self._future.read(len(self._charges))  # takes long, and needs nothing that others use
+        with self._changed:
+            if self._closed:
+                return False
+            self._future.add(found)
+            planned = self._future.pop(len(self._charges))
+        batches = self._new_batches(planned)
+        with self._changed:
+            if self._has_ended():
+                return False
+            self._nothing_to_prefetch = False
+            self._budget.give(sum(self._charges[len(batches) :]))
+            for batch, charge in zip(batches, self._charges, strict=False):
+                batch.charge = charge
+            self._charges = []
+            if batches:
+                self.opened += len(batches)
+                self._open_batches(planned, batches)
+            self._opening = self._should_open()
+            self._changed.notify()
+            if not all(batch.remaining for batch in batches) or not batches:  # otherwise nobody is to be woken
+                self._finished.notify_all()
+            return self._opening
 
     def _has_ended(self) -> bool:
         return self._closed
@@ -310,6 +350,19 @@ class Feed:
         if size is None:
             size = self._sizes[file] = self._videos[file].frame_bytes
         return size
+
+    def _new_batches(self, planned: Sequence[Planned]) -> list[FinishedBatch]:
+        """Makes batches; other threads help, if they have nothing else to do.
+
+        Most of the time goes into waiting for Python's lock, which getting memory on a GPU gives away.
+        """
+        work = SharedWork(self._new_batch, planned)
+        helpers = min(MAX_HELPERS, len(planned) // 4)
+        if helpers:
+            with self._changed:
+                self._tasks.extendleft([work.help] * helpers)
+                self._changed.notify(helpers)
+        return work.finish()
 
     def _new_batch(self, planned: Planned) -> FinishedBatch:
         samples = self._future.samples(planned)
@@ -339,13 +392,27 @@ class Feed:
             batch.remaining = len(batch.assembly.targets)
         return batch
 
-    def _open_batch(self, planned: Planned, batch: FinishedBatch) -> None:
-        opening = self._ahead.open(planned.uses)
+    def _open_batches(self, planned: Sequence[Planned], batches: Sequence[FinishedBatch]) -> None:
+        opening = self._ahead.open(*(each.uses for each in planned))
         self._drop_frames()
-        self._open.append(batch)
-        targets = batch.assembly.targets if batch.assembly is not None else {}
+        new: set[Key] = set()
+        for batch, held, missing in zip(batches, opening.held, opening.missing, strict=True):
+            self._open.append(batch)
+            self._stats.hits += len(held)
+            self._stats.misses += len(missing)
+            targets = batch.assembly.targets if batch.assembly is not None else {}
+            self._wait_for_held(batch, held, targets)
+            for key in missing:
+                if key in targets and self._wait_for_missing(batch, key):
+                    new.add(key)
+        for job in opening.jobs:
+            self._submit(job, {number for number in job.now if (job.video, number) in new})
+        self._drop_frames()
+
+    def _wait_for_held(self, batch: FinishedBatch, held: Sequence[Key], targets: Collection[Key]) -> None:
+        """Puts kept frames into a batch, or has it wait for those that are on their way."""
         ready: list[Key] = []
-        for key in opening.held:
+        for key in held:
             if key not in targets:  # of samples that failed
                 self._ahead.release(key)
                 continue
@@ -354,14 +421,23 @@ class Feed:
                 ready.append(key)
             else:
                 frame.waiting = (*frame.waiting, batch.claimed)
-        self._stats.hits += len(opening.held)
         step = self._workshop.put_length
         for low in range(0, len(ready), step):
             self._submit_finishing(batch, ready[low : low + step])
-        for job in opening.jobs:
-            self._stats.misses += len(job.now)
-            self._submit(job, batch, targets)
-        self._drop_frames()
+
+    def _wait_for_missing(self, batch: FinishedBatch, key: Key) -> bool:
+        """Has a batch wait for a frame that is not to be kept; returns whether nobody did before."""
+        failed = self._known_failure(key)
+        if failed is not None:
+            batch.fail(key, failed)
+            self._done(batch, 1)
+            return False
+        frame = self._frames.get(key)
+        is_new = frame is None
+        if frame is None:
+            frame = self._frames.new(key)
+        frame.waiting = (*frame.waiting, batch.plain) if frame.waiting else batch.alone
+        return is_new
 
     # --- kept frames -> batch -------------------------------------------------------------------------------------
 
@@ -396,15 +472,17 @@ class Feed:
             if frame is not None and frame.bases is not None:
                 self._nothing_to_prefetch = False
                 self._workshop.give_back(frame.bases)
-                del self._frames[key]
+                self._frames.let_go(key)
         self._ahead.settle()
 
     # --- decoding -------------------------------------------------------------------------------------------------
 
     def _prefetch(self) -> bool:
         """Starts on a group that will be needed soon, where there is nothing else to do."""
-        if self._nothing_to_prefetch or (self._opening and self._workshop.frames_ahead):
+        if self._nothing_to_prefetch:
             return False
+        if self._workshop.frames_ahead and (self._opening or self._has_enough()):
+            return False  # what is kept costs more there than what goes straight into batches
         upcoming = self._future.upcoming(2 * self._buffer_length)
         promising = (use for use in upcoming if (use.video, use.frame) not in self._hopeless)
         job = self._ahead.prefetch(promising) or self._prefetch_whole()
@@ -412,7 +490,7 @@ class Feed:
             self._nothing_to_prefetch = True
             return False
         self._drop_frames()
-        self._submit(job, None, {})
+        self._submit(job, set())
         self._drop_frames()
         return bool(self._tasks)
 
@@ -434,29 +512,19 @@ class Feed:
         """How many batches of the epoch have been looked at, to decode what they need."""
         return self.opened + max(self._future.provided, 2 * self._buffer_length) + 2
 
-    def _submit(self, planned: GroupJob, batch: FinishedBatch | None, targets: Any) -> None:
-        """Adds a group to what is to be decoded; a group is decoded by one thread at a time."""
-        frames: set[int] = set()
-        for number in planned.now:
-            key = (planned.video, number)
-            if batch is None or key not in targets:
-                continue
-            failed = self._known_failure(key)
-            if failed is not None:
-                batch.fail(key, failed)
-                self._done(batch, 1)
-                continue
-            frame = self._frames.get(key)
-            if frame is None:
-                frame = self._frames[key] = Frame()
-                frames.add(number)
-            frame.waiting = (*frame.waiting, batch.plain) if frame.waiting else batch.alone
+    def _submit(self, planned: GroupJob, frames: set[int]) -> None:
+        """Adds a group to what is to be decoded; a group is decoded by one thread at a time.
+
+        Args:
+            planned: What is to be kept of it.
+            frames: Those of its frames that batches have begun to wait for.
+        """
         for number in planned.keep:
             key = (planned.video, number)
             if self._known_failure(key) is not None:
                 self._ahead.discard(key)
             elif key not in self._frames:
-                self._frames[key] = Frame()
+                self._frames.new(key)
                 frames.add(number)
         if not frames:
             return
@@ -480,8 +548,9 @@ class Feed:
     def _together(self, job: Job) -> list[Job]:
         """A job and those of the groups behind its own; as long as every other thread has one, too.
 
-        Only groups of which most is wanted: of others little is gained, and the longest run that a decoder has ever met
-        decides how much memory it takes, so that a few chance neighbours would make all of them grow in time.
+        Only groups of which batches that are open want most: of others little is gained, and the longest run that a
+        decoder has ever met decides how much memory it takes, so that a few chance neighbours would make all of them
+        grow in time.
         """
         jobs = [job]
         if not self._workshop.frames_together or len(self._tasks) < len(self._threads):
@@ -491,10 +560,10 @@ class Feed:
             starts = self._videos[job.video].starts
         except (FramefeedError, OSError):  # closed since, and gone: that is found out when it is decoded
             return jobs
-        while len(self._tasks) >= len(self._threads) and _wants_most(jobs[-1], starts):
+        while len(self._tasks) >= len(self._threads) and self._is_wanted_now(jobs[-1], starts):
             behind = max(jobs[-1].frames) + 1
             following = self._queued.get((job.video, int(starts[behind]))) if behind < len(starts) else None
-            if following is None or following.start < jobs[-1].start or not _wants_most(following, starts):
+            if following is None or following.start < jobs[-1].start or not self._is_wanted_now(following, starts):
                 break
             frames += len(following.frames)
             if frames > self._workshop.frames_together or following not in self._tasks:
@@ -502,6 +571,13 @@ class Feed:
             self._tasks.remove(following)
             jobs.append(following)
         return jobs
+
+    def _is_wanted_now(self, job: Job, starts: NDArray[np.int64]) -> bool:
+        """Whether open batches wait for at least half of a group."""
+        frames = (self._frames.get((job.video, number)) for number in job.frames)
+        waited_for = sum(frame is not None and bool(frame.waiting) for frame in frames)
+        first, behind = np.searchsorted(starts, job.start, "left"), np.searchsorted(starts, job.start, "right")
+        return 2 * waited_for >= int(behind - first)
 
     def _decode(self, jobs: Sequence[Job]) -> None:
         """Does jobs of one video."""
@@ -565,7 +641,7 @@ class Feed:
             elif self._ahead.claim(key):
                 job.keep.add(number)
             elif not frame.waiting:  # dropped meanwhile
-                del self._frames[key]
+                self._frames.let_go(key)
                 continue
             numbers.append(number)
         job.undelivered.update(numbers)
@@ -622,7 +698,7 @@ class Feed:
             taken.bases = self._workshop.allocate(video)
         if taken.bases is None:
             if taken.number not in job.waiting:
-                job.waiting[taken.number] = self._frames.pop(key).waiting
+                job.waiting[taken.number] = self._frames.let_go(key)
             taken.served = job.waiting[taken.number]
         else:
             taken.served = self._frames[key].waiting
@@ -711,8 +787,7 @@ class Feed:
         self._release(job, number)
         waiting = job.waiting.pop(number, None)
         if waiting is None:
-            frame = self._frames.pop(key, None)
-            waiting = frame.waiting if frame is not None else ()
+            waiting = self._frames.let_go(key)
         if isinstance(error, DecodeError | FrameSizeError):
             self._failed[key] = error  # the file's content is bad: no need to try again
         self._hopeless.add(key)
@@ -753,11 +828,6 @@ class Feed:
                 if job.then is not None:
                     self._enqueue(job.then)
                 self._threads.append(self._start_thread())  # the other one may never come back
-
-
-def _wants_most(job: Job, starts: NDArray[np.int64]) -> bool:
-    first, behind = np.searchsorted(starts, job.start, "left"), np.searchsorted(starts, job.start, "right")
-    return 2 * len(job.frames) >= int(behind - first)
 
 
 def _places(key: Key, waiting: Sequence[tuple[FinishedBatch, bool]]) -> list[tuple[Assembly, Sequence[Place]]]:

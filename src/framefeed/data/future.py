@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.assembly import MISSING, Samples, locate_samples
+from framefeed.data.assembly import MISSING, Samples, draw_all
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
 from framefeed.plan.lookahead import Key, LookAhead, Use
@@ -35,14 +35,24 @@ class Planned:
 
     Args:
         numbers: The numbers of its samples.
+        files, frames: What these are made of, a row for each.
         uses: Videos, frames and packets that decoding starts from, in the order that they are needed in.
         time: Of the first use.
     """
 
-    __slots__ = ("_known", "_uses", "numbers", "time")
+    __slots__ = ("_known", "_uses", "files", "frames", "numbers", "time")
 
-    def __init__(self, numbers: NDArray[np.int64], uses: NDArray[np.int64], time: int) -> None:
+    def __init__(
+        self,
+        numbers: NDArray[np.int64],
+        files: NDArray[np.int64],
+        frames: NDArray[np.int64],
+        uses: NDArray[np.int64],
+        time: int,
+    ) -> None:
         self.numbers = numbers
+        self.files = files
+        self.frames = frames
         self._uses = uses
         self.time = time
         self._known: list[Use] | None = None
@@ -54,6 +64,11 @@ class Planned:
     def __iter__(self) -> Iterator[Use]:
         """The uses, made while they are gone through."""
         return map(Use, itertools.count(self.time), *self._uses.tolist())
+
+    @property
+    def groups(self) -> set[tuple[int, ...]]:
+        """Videos and packets that decoding starts from."""
+        return set(zip(*self._uses[[0, 2]].tolist(), strict=True))
 
     @property
     def uses(self) -> list[Use]:
@@ -109,13 +124,17 @@ class Future:
         """Whether no batch is left."""
         return self._exhausted and not self._batches
 
-    def read(self) -> list[Planned]:
-        """Finds out about as many more batches as should be known; to be told to ``add``. Nothing else is touched."""
+    def read(self, count: int) -> list[Planned]:
+        """Finds out about as many more batches as should be known; to be told to ``add``. Nothing else is touched.
+
+        Args:
+            count: How many will be asked for next.
+        """
         found: list[Planned] = []
         known, uses = len(self._batches), self._num_uses
         added, limit = 0, FIRST_GROWTH
         if self._batches:
-            limit = min(GROWTH, GROWTH_BATCHES * max(1, len(self._batches[0].numbers)))
+            limit = min(GROWTH, max(GROWTH_BATCHES, 2 * count) * max(1, len(self._batches[0].numbers)))
         while not self._exhausted and added < limit:
             if known >= MIN_WINDOW_BATCHES and uses >= self._window:
                 break
@@ -127,7 +146,8 @@ class Future:
             if numbers is None:
                 self._exhausted = True
                 break
-            planned = Planned(numbers, self._uses(numbers), self._time)
+            files, frames = self._dataset.arrangement.slots(numbers)
+            planned = Planned(numbers, files, frames, self._uses(files, frames), self._time)
             self._time += len(planned)
             if not self._window and len(planned):
                 self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(next(iter(planned)).video))
@@ -145,13 +165,19 @@ class Future:
             self._num_uses += len(planned)
             self._ahead.extend(planned)
 
-    def pop(self) -> Planned | None:
-        """The next batch; None behind the last."""
-        if not self._batches:
-            return None
-        planned = self._batches.popleft()
-        self._num_uses -= len(planned)
-        self.provided = max(0, self.provided - 1)
+    def pop(self, count: int) -> list[Planned]:
+        """The next few batches, as far as they are known; none behind the last.
+
+        Rather fewer than so many, if groups are not divided then: files that are gone through side by side come to new
+        groups with the same batch.
+        """
+        count = min(count, len(self._batches))
+        if 1 < count < len(self._batches):
+            following = list(itertools.islice(self._batches, count + 1))
+            count = min(range(count, count // 2, -1), key=lambda end: _num_shared(following[end - 1], following[end]))
+        planned = [self._batches.popleft() for _ in range(count)]
+        self._num_uses -= sum(map(len, planned))
+        self.provided = max(0, self.provided - len(planned))
         return planned
 
     def upcoming(self, batches: int) -> Iterator[Use]:
@@ -178,13 +204,12 @@ class Future:
 
     def samples(self, planned: Planned) -> Samples:
         """The samples of a batch."""
-        data = self._dataset
-        return locate_samples(data.arrangement, planned.numbers, self._seed, self._epoch, draws=data.draws)
+        drawn = draw_all(planned.numbers, self._seed, self._epoch) if self._dataset.draws else None
+        return Samples(planned.numbers, planned.files, planned.frames, drawn)
 
-    def _uses(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _uses(self, files: NDArray[np.int64], frames: NDArray[np.int64]) -> NDArray[np.int64]:
         """Videos, frames and packets that decoding starts from, of all frames of samples that are shown."""
-        data = self._dataset
-        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(numbers))
+        files, frames = files[:, self._dataset.shown], frames[:, self._dataset.shown]
         starts = np.fromiter(self._starts(files.ravel().tolist(), frames.ravel().tolist()), np.int64, files.size)
         uses: NDArray[np.int64] = np.stack([files.ravel(), frames.ravel(), starts])
         return uses[:, uses[2] != _UNKNOWN]
@@ -202,3 +227,8 @@ class Future:
                 with contextlib.suppress(FramefeedError):
                     of_file = self._dataset.videos[file].starts
             yield _UNKNOWN if of_file is None else int(of_file[frame])
+
+
+def _num_shared(one: Planned, other: Planned) -> int:
+    """How many groups two batches have in common."""
+    return len(one.groups & other.groups)

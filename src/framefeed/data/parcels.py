@@ -115,21 +115,15 @@ class Asking:
         data = self._dataset
         slots = data.arrangement.slots(numbers)
         files, frames = (each[:, data.shown].ravel() for each in slots)
-        there = frames != MISSING
-        files, frames = files[there], frames[there]
-        order = np.argsort(files, kind="stable")
-        begins = np.flatnonzero(np.diff(files[order], prepend=-1))
-        found: list[tuple[int, Key]] = []
-        for begin, end in itertools.pairwise([*begins.tolist(), len(order)]):
-            places = order[begin:end]
-            file = int(files[places[0]])
-            starts = self._starts.get(file)
-            if starts is None:
-                table = data.index_of(file).packets
-                starts = self._starts[file] = table.start[table.frames]
-            values, first = np.unique(starts[frames[places]], return_index=True)
-            found += zip(places[first].tolist(), ((file, start) for start in values.tolist()), strict=True)
-        return [key for _, key in sorted(found)]
+        found: dict[Key, None] = {}
+        for file, frame in zip(files.tolist(), frames.tolist(), strict=True):
+            if frame != MISSING:
+                starts = self._starts.get(file)
+                if starts is None:
+                    table = data.index_of(file).packets
+                    starts = self._starts[file] = table.start[table.frames]
+                found[file, int(starts[frame])] = None
+        return list(found)
 
     def _size(self, key: Key) -> int:
         """Bytes that a group takes."""

@@ -415,14 +415,31 @@ class Separation:
         asked = self._asking.needs
         while True:
             if not asked:  # it asks for more when something comes
-                parcel = next(self._source, None)
+                parcel = self._next_parcel()
                 if parcel is not None:
                     early.append(parcel)
                 elif not asked:
                     return
                 continue
             needs = asked.popleft()
-            yield needs, [early.popleft() if early else next(self._source) for _ in range(needs.parcels)]
+            yield needs, [early.popleft() if early else self._sent() for _ in range(needs.parcels)]
+
+    def _sent(self) -> Parcel:
+        parcel = self._next_parcel()
+        if parcel is None:
+            raise RuntimeError("the DataLoader workers have sent less than they were asked for")
+        return parcel
+
+    def _next_parcel(self) -> Parcel | None:
+        """What a worker has sent; None after the last."""
+        try:
+            return next(self._source, None)
+        except (OSError, EOFError) as error:
+            if "DataLoader worker" in str(error):  # what a worker has raised
+                raise
+            # The connection is gone: no file is to blame.
+            reason = f"{error}: it was killed, perhaps because memory ran out"
+            raise RuntimeError(f"a DataLoader worker ended while it sent packets ({reason})") from error
 
     def deliver(self) -> None:
         """A batch has been handed out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from framefeed.cached import cached_property
 from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
+from framefeed.forking import in_forked_children
 from framefeed.index.video_index import VideoIndex
 from framefeed.process.base import BaseWriter
 from framefeed.process.desc import BaseKind, BoundDesc, ProcessDesc
@@ -92,20 +92,20 @@ class Videos:
         self._find = find
         self._processing = processing
         self._reset()
+        in_forked_children(self._reset)
 
     def _reset(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._open: OrderedDict[int, OpenVideo] = OrderedDict()
 
     def __getitem__(self, number: int) -> OpenVideo:
-        if self._process != os.getpid():
-            self._reset()  # forked: another thread of the parent may have held the lock
-        with self._lock:
-            video = self._open.get(number)
-            if video is not None:
-                self._open.move_to_end(number)
-                return video
+        video = self._open.get(number)
+        if video is not None:
+            if len(self._open) > MAX_OPEN // 2:  # otherwise the order does not matter yet, and all threads come here
+                with self._lock:
+                    if number in self._open:
+                        self._open.move_to_end(number)
+            return video
         video = self._read(number)
         with self._lock:
             video = self._open.setdefault(number, video)

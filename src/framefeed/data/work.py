@@ -9,7 +9,7 @@ from typing import Any
 from framefeed.data.assembly import Assembly, Place, Samples
 from framefeed.plan.lookahead import Group, GroupJob, Key
 
-__all__ = ["FinishedBatch", "Frame", "Job", "JobPicture", "Taken", "Waiter"]
+__all__ = ["FinishedBatch", "Frame", "Frames", "Job", "JobPicture", "Taken", "Waiter"]
 
 
 Waiter = tuple["FinishedBatch", bool]
@@ -63,6 +63,32 @@ class Frame:
     def __init__(self) -> None:
         self.bases: Any = None
         self.waiting: tuple[Waiter, ...] = ()
+
+
+class Frames(dict[Key, Frame]):
+    """Frames by video and number.
+
+    Those that are let go of are used again: each new one would be one more for the garbage collector to look at.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spare: list[Frame] = []
+
+    def new(self, key: Key) -> Frame:
+        """Adds a frame."""
+        frame = self[key] = self._spare.pop() if self._spare else Frame()
+        return frame
+
+    def let_go(self, key: Key) -> tuple[Waiter, ...]:
+        """Removes a frame if it is there; returns who waits for it."""
+        frame = self.pop(key, None)
+        if frame is None:
+            return ()
+        waiting = frame.waiting
+        frame.bases, frame.waiting = None, ()
+        self._spare.append(frame)
+        return waiting
 
 
 @dataclass(eq=False, slots=True)

@@ -28,12 +28,14 @@ class Workshop(Protocol):
         put_length: How many kept frames one thread best puts into a batch in one go.
         frames_ahead: How many frames must be waited for to keep all threads busy; batches are opened early for it.
         groups_ahead: How many groups these must be of.
+        frames_at_once: For how many frames more batches are best opened in one go.
         frames_together: How many frames of neighbouring groups are better decoded in one go.
     """
 
     put_length: int
     frames_ahead: int
     groups_ahead: int
+    frames_at_once: int
     frames_together: int
 
     @property
@@ -110,7 +112,8 @@ class CpuWorkshop:
 
     put_length = 16
     frames_together = 0
-    frames_ahead = groups_ahead = 0  # what is decoded early is kept instead: writing it into a batch later costs little
+    # What is decoded early is kept instead: writing it into a batch later costs little.
+    frames_ahead = groups_ahead = frames_at_once = 0
 
     def __init__(self, memory_budget: int) -> None:
         self._store = FrameStore(memory_budget)

@@ -40,6 +40,9 @@ FRAMES_TOGETHER = 128
 FRAMES_AHEAD = 160
 GROUPS_AHEAD = 2
 
+# More batches are opened when there is room for so many frames: for whole groups of many files at a time.
+FRAMES_AT_ONCE = 1024
+
 DEFAULT_STREAM = 0  # its handle; memory is allocated for it
 
 Frames = list[tuple[tuple[int, ...], Sequence[Place]]]
@@ -100,6 +103,8 @@ class DeviceAssembly(Assembly):
 
     def __del__(self) -> None:
         # Where nobody took the batch, its memory must not be handed out again before all is written to it.
+        if not self.events:
+            return
         with contextlib.suppress(Exception), on_device(self._device.index or 0):
             for event in self.events:
                 event.wait(DEFAULT_STREAM)
@@ -138,6 +143,7 @@ class CudaWorkshop:
     """
 
     put_length = 64
+    frames_at_once = FRAMES_AT_ONCE
     frames_together = FRAMES_TOGETHER
 
     def __init__(self, device: torch.device, memory_budget: int) -> None:
@@ -234,9 +240,11 @@ class CudaWorkshop:
                 taken.error = _other_size(video, layout, taken.number)
             return
         lane = lane_of(pictures[0].picture.stream)
-        scratch = max(1, MAX_SCRATCH // max(1, video.frame_bytes))
-        for low in range(0, len(pictures), scratch):
-            self._convert(video, conversions, lane, pictures[low : low + scratch])
+        at_once = len(pictures)
+        if any(taken.bases is None and not _is_single(taken) for taken in pictures) or _plain_name(video) is None:
+            at_once = max(1, MAX_SCRATCH // max(1, video.frame_bytes))
+        for low in range(0, len(pictures), at_once):
+            self._convert(video, conversions, lane, pictures[low : low + at_once])
 
     def _convert(
         self, video: OpenVideo, conversions: Sequence[Conversion], lane: Lane, pictures: Sequence[Taken]
@@ -255,7 +263,7 @@ class CudaWorkshop:
         for number, taken in enumerate(pictures):
             if taken.bases is not None:
                 addresses = taken.bases.addresses
-            elif plain is not None and len(taken.places) == 1 and len(taken.places[0][1]) == 1:
+            elif plain is not None and _is_single(taken):
                 batch, ((row, k),) = taken.places[0]
                 assert isinstance(batch, DeviceAssembly)
                 begin, sample, frame = batch.begins[plain]
@@ -414,6 +422,11 @@ def _plain_name(video: OpenVideo) -> str | None:
     desc = bound.desc
     plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
     return name if plain and bound.base_size == bound.output_size else None
+
+
+def _is_single(taken: Taken) -> bool:
+    """Whether a picture goes to one place."""
+    return len(taken.places) == 1 and len(taken.places[0][1]) == 1
 
 
 def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from framefeed.index.catalog_rows import common_schema, encode
 from framefeed.index.catalog_scan import TIMEOUT, Failure, Outcome, WorkerError, scan_files
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Fingerprint, PathMedia
+from framefeed.versions import FRAMEFEED, installed_version
 
 __all__ = ["build_file"]
 
@@ -119,7 +119,7 @@ class _Known:
         self.parts = Parts(target)
         self._strict = strict
         self.timeout_seconds = timeout_seconds
-        self._scanner = f"framefeed {version('framefeed')}, av {version('av')}"
+        self._scanner = f"framefeed {FRAMEFEED}, av {installed_version('av')}"
         self._before: dict[tuple[str, int, int], Pick | BadEntry] = {}
         for source in [*([old] if old is not None else []), *self.parts.found]:
             self._remember(source, os.path.dirname(target))  # parts have absolute paths anyway

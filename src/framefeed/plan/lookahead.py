@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,15 +83,17 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is to be done for a batch.
+    """What is to be done for batches.
 
     Attributes:
-        held: Frames that are kept, or will be by a job that was planned earlier. Each has been claimed: it stays until
-            it is released.
-        jobs: Groups to decode for the others.
+        held: For each batch, frames that are kept, or will be by a job that was planned earlier. Each has been claimed:
+            it stays until it is released.
+        missing: For each batch, the others.
+        jobs: Groups to decode for these.
     """
 
-    held: tuple[Key, ...]
+    held: tuple[tuple[Key, ...], ...]
+    missing: tuple[tuple[Key, ...], ...]
     jobs: tuple[GroupJob, ...]
 
 
@@ -185,29 +187,40 @@ class LookAhead:
             else:
                 times.append(time)
 
-    def open(self, uses: Iterable[Use]) -> Opening:
-        """Plans the next batch, whose uses are the earliest of those that were added."""
-        found: list[Key] = []
-        missing: dict[Group, list[int]] = {}
-        seen: set[Key] = set()
-        first = None
+    def open(self, *batches: Sequence[Use]) -> Opening:
+        """Plans the next batches, whose uses are the earliest of those that were added.
+
+        Each group is planned once for all of them.
+        """
+        groups: dict[Group, dict[int, None]] = {}
+        held, missing = zip(*(self._open_one(uses, groups) for uses in batches), strict=True)
+        first = next((uses[0].time for uses in batches if uses), 0)
+        jobs = [self._plan(group, list(frames), first) for group, frames in groups.items()]
+        return Opening(held, missing, tuple(jobs))
+
+    def _open_one(
+        self, uses: Iterable[Use], groups: dict[Group, dict[int, None]]
+    ) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+        """The frames of a batch that are held, and those that are not; these are added to their groups."""
+        found: dict[Key, None] = {}
+        missing: dict[Key, None] = {}
         for use in uses:
-            first = use.time if first is None else first
             key, group = (use.video, use.frame), (use.video, use.start)
-            self._forget(use, group)
+            next_use = self._forget(use, group)
             held = self._held.get(key)
-            if held is not None:
-                self._reschedule(key, held, self._next_use(group, use.frame))
-            if key in seen:
+            if held is None:
+                missing[key] = None
+                frames = groups.get(group)
+                if frames is None:
+                    frames = groups[group] = {}
+                frames[use.frame] = None
                 continue
-            seen.add(key)
-            if held is not None:
+            if held.next_use != next_use:
+                self._reschedule(key, held, next_use)
+            if key not in found:
                 held.claims += 1
-                found.append(key)
-            else:
-                missing.setdefault(group, []).append(use.frame)
-        jobs = [self._plan(group, frames, first or 0) for group, frames in missing.items()]
-        return Opening(tuple(found), tuple(jobs))
+                found[key] = None
+        return tuple(found), tuple(missing)
 
     def prefetch(self, uses: Iterable[Use]) -> GroupJob | None:
         """Plans the group of the first of these uses that is not provided for, if there is room to keep its frame."""
@@ -377,20 +390,18 @@ class LookAhead:
         self._freed += held.size
         self._dropped[key] = None
 
-    def _forget(self, use: Use, group: Group) -> None:
+    def _forget(self, use: Use, group: Group) -> int:
+        """Takes a use out of the future; returns when the frame is needed again."""
         frames = self._future[group]
         times = frames[use.frame]
         if not isinstance(times, int):
             times.popleft()
             if times:
-                return
+                return times[0]
         del frames[use.frame]
         if not frames:
             del self._future[group]
-
-    def _next_use(self, group: Group, frame: int) -> int:
-        times = self._future.get(group, {}).get(frame)
-        return _first(times) if times is not None else NEVER
+        return NEVER
 
 
 def _first(times: int | deque[int]) -> int:

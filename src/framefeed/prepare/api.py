@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
-from importlib.metadata import version
 from pathlib import Path
 
 from framefeed.decode.engine import available_cpus
@@ -25,6 +24,7 @@ from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, w
 from framefeed.prepare.task import Outcome, Task, num_steps
 from framefeed.prepare.values import Prepared
 from framefeed.prepare.workers import prepare_all
+from framefeed.versions import installed_version
 
 __all__ = ["PrepareResult", "run"]
 
@@ -190,7 +190,7 @@ def run(
 
 
 def _made_with() -> dict[str, str]:
-    return {name: version(name) for name in ("framefeed", "av")}
+    return {name: installed_version(name) or "unknown" for name in ("framefeed", "av")}
 
 
 class _Run:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from framefeed.encoders import exact_x264
+
 if TYPE_CHECKING:
     from framefeed.prepare.options import Options
 
@@ -62,7 +64,7 @@ def encoder_options(options: Options) -> dict[str, str]:
                 "crf": crf,
                 "threads": str(threads),
                 "a53cc": "0",
-                "x264-params": groups,
+                "x264-params": ":".join(filter(None, (groups, exact_x264()))),
             }
         case "hevc":
             quiet = f"log-level=error:pools={threads}:frame-threads=1"  # x265 goes by neither of FFmpeg's switches

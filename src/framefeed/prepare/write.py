@@ -11,6 +11,7 @@ from typing import Any, cast
 import av
 import av.error
 
+from framefeed.encoders import usual_priority
 from framefeed.errors import InvalidFile
 from framefeed.prepare.audio import AudioCopy
 from framefeed.prepare.codecs import ENCODERS, encoder_options
@@ -163,6 +164,8 @@ def encode(
         context.color_primaries, context.color_trc = look.color_primaries, look.color_transfer
         if audio is not None:
             audio.add_to(output.container)
+        with usual_priority():
+            context.open(strict=False)
         for number, picture in enumerate(pictures):
             picture.pts, picture.time_base = number, context.time_base
             output.write_all(stream.encode(picture))

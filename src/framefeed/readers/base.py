@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from framefeed.errors import DecodeError, FramefeedError, FrameIndexError, InvalidFile, MissingBackend, SourceError
+from framefeed.versions import installed_version
 
 if TYPE_CHECKING:
     import torch
@@ -140,10 +140,9 @@ class AbstractVideoReader(ABC):
     def version(cls) -> str | None:
         """Of the library, None where it is not installed. Does not load it."""
         for distribution in cls.distributions:
-            try:
-                return importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                continue
+            found = installed_version(distribution)
+            if found is not None:
+                return found
         return None
 
     @classmethod

@@ -155,7 +155,7 @@ def _planned_cost(
         opening = ahead.open(uses[first : first + size])
         for job in opening.jobs:
             decoded += _decode(excerpt.tables[job.video], job, running)
-        for key in opening.held:
+        for key in opening.held[0]:
             ahead.release(key)
         ahead.take_dropped()
         ahead.settle()

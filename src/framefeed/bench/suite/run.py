@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from framefeed.bench.suite.config import Config, requests
 from framefeed.bench.suite.truth import Wrong
 from framefeed.bench.suite.videos import Video
 from framefeed.bench.suite.worker import Job, ReaderFailed, Timed, Worker, reader_class
+from framefeed.versions import installed_version
 
 __all__ = ["FORMAT", "Bench", "find_readers"]
 
@@ -255,7 +255,7 @@ def _describe(found: Sequence[dict[str, Any]], config: Config) -> tuple[dict[str
     """Versions of everything that is measured, and all readers."""
     versions = {"python": platform.python_version()}
     for package in ("framefeed", "torch", "numpy", "av"):
-        versions[package] = metadata.version(package)
+        versions[package] = installed_version(package) or "unknown"
     names = ("name", "version", "usable", "why", "exact", "remarks")
     rows = [{name: reader[name] for name in names} for reader in found]
     versions |= {row["name"]: row["version"] for row in rows if row["version"] is not None}
