@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,13 +109,12 @@ def run(args: argparse.Namespace) -> int:
     from framefeed.bench.suite.run import Bench, find_readers
     from framefeed.bench.suite.worker import reader_class
     from framefeed.cli import console
+    from framefeed.readers import READERS
 
     search = [os.getcwd()]
     sys.path[:0] = [folder for folder in search if folder not in sys.path]
-    known = find_readers()
-    missing = {info["name"]: info["why"] for info in known if not info["usable"]}
     try:
-        readers = _names(args.readers, [info["name"] for info in known if info["usable"]])
+        readers = _names(args.readers, list(READERS))
         for name in readers:
             reader_class(name)
         config = Config(
@@ -131,27 +131,24 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             timeout=args.timeout,
         )
+        other = _other(args.against)
     except (ValueError, argparse.ArgumentTypeError) as error:
         console.print_error(ValueError(f"bench: {error}"))
         return UNUSABLE
-    if not args.json:
-        for name, why in missing.items():
-            if args.readers == "all" or name in readers:
-                console.print_lines(f"not compared: {name}: {why}")
-    other = None
-    if args.against is not None:
-        try:
-            other = json.loads(args.against.read_text())
-            if not isinstance(other, dict) or "results" not in other:
-                raise ValueError("there are no results of `framefeed bench` in it")
-        except (OSError, ValueError) as error:
-            console.print_error(ValueError(f"bench: --against {args.against}: {error}"))
-            return UNUSABLE
-    interrupted = False
     with progress(show=not args.json) as report:
         videos = _videos(args, config, report)
-        about = {"command": _command(), "search": search, "num_threads": args.threads, "known": known}
-        bench = Bench(config, videos, args.output, **about)
+    known = find_readers()  # loads every library: only when the rest is known to be right
+    missing = {info["name"]: info["why"] for info in known if not info["usable"]}
+    if not args.json:
+        for name in readers:
+            if name in missing:
+                console.print_lines(f"not compared: {name}: {missing[name]}")
+    if args.readers == "all":
+        config = replace(config, readers=tuple(name for name in readers if name not in missing))
+    interrupted = False
+    about = {"command": _command(), "search": search, "num_threads": args.threads, "known": known}
+    bench = Bench(config, videos, args.output, **about)
+    with progress(show=not args.json) as report:
         try:
             bench.run(report)
         except KeyboardInterrupt:
@@ -173,6 +170,19 @@ def run(args: argparse.Namespace) -> int:
     if not document["results"]:
         return UNUSABLE
     return RIGHT if all(not row["wrong"] and not row["error"] for row in document["results"]) else WRONG
+
+
+def _other(path: Path | None) -> dict[str, Any] | None:
+    """The results of another run."""
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict) or "results" not in found:
+            raise ValueError("there are no results of `framefeed bench` in it")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--against {path}: {error}") from error
+    return found
 
 
 def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int, str], None]) -> list[Video]:
