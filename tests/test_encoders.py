@@ -1,4 +1,4 @@
-"""Encoders leave no threads behind that go before everything else on the machine."""
+"""Encoders leave no threads behind that go before everything else on the machine, and know its CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from framefeed import encoders
 from framefeed.encoders import usual_priority
 from framefeed.samples import write_clip
 
@@ -51,3 +52,13 @@ def test_encoders(codec: str, tmp_path: Path) -> None:
     policy = os.sched_getscheduler(0)
     write_clip(tmp_path / "clip.mp4", codec=codec, frames=3, width=96, height=64)
     assert os.sched_getscheduler(0) == policy
+
+
+def test_the_cpu_is_known_with_and_without_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = encoders._has_avx512()
+    monkeypatch.setattr(encoders, "_CPU", str(tmp_path / "none"))
+    assert encoders._has_avx512() == told
+    for flags, expected in (("fpu avx2 avx512f avx512bw", True), ("fpu avx2", False)):
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
+        monkeypatch.setattr(encoders, "_CPU", str(tmp_path / "cpuinfo"))
+        assert encoders._has_avx512() == expected

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
 
 __all__ = ["exact_x264", "usual_priority"]
 
+_CPU = "/proc/cpuinfo"
 _TASKS = "/proc/self/task"
 
 
+@functools.cache
 def exact_x264() -> str:
     """A parameter of x264 that makes it write the same bytes again; empty where none is needed.
 
     With AVX-512 it looks behind the end of a row of macroblocks, most often where pictures are narrow, and bytes differ
     from run to run. It is no slower without.
     """
-    import torch
+    return "asm=AVX2" if _has_avx512() else ""
 
-    return "asm=AVX2" if torch.backends.cpu.get_cpu_capability() == "AVX512" else ""
+
+def _has_avx512() -> bool:
+    """Asks the system where it tells: loading torch takes seconds, and who only encodes does not need it."""
+    try:
+        with open(_CPU, encoding="utf-8") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        import torch
+
+        return bool(torch.backends.cpu.get_cpu_capability() == "AVX512")
+    return "avx512f" in flags.split()
 
 
 @contextlib.contextmanager

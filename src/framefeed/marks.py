@@ -6,6 +6,7 @@ and without CUDA in torch nothing at all.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -35,19 +36,20 @@ class Mark:
 
 
 Functions = tuple[Callable[[str], Any], Callable[[], Any]]
+_NOTHING: Functions = (lambda name: None, lambda: None)
 _found: Functions | None = None
 
 
 def _functions() -> Functions:
-    """What begins and what ends a range."""
+    """What begins and what ends a range. Torch is not loaded for it: processes that only prepare videos do without."""
     global _found
     if _found is None:
+        if "torch" not in sys.modules:
+            return _NOTHING
         import torch
 
-        if torch.version.cuda is None:
-            _found = (lambda name: None, lambda: None)
-        else:
-            _found = (torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+        has_cuda = torch.version.cuda is not None
+        _found = (torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if has_cuda else _NOTHING
     return _found
 
 

@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu-h200.json"
 
 TINY = (
-    ClipSet("cameras", "hevc", 256, 144, gop=8, frames=18, b_frames=0, kilobits=600, files=2),
-    ClipSet("small", "h264", 192, 128, gop=20, frames=45, b_frames=3, kilobits=400, files=2),
+    ClipSet("cameras", "hevc", 256, 144, gop=8, frames=11, b_frames=0, kilobits=600, files=2),
+    ClipSet("small", "h264", 192, 128, gop=10, frames=24, b_frames=3, kilobits=400, files=2),
 )
 
 
@@ -141,7 +141,7 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def call(*arguments: str) -> tuple[int, dict[str, Any]]:
         output = tmp_path / "out" / "results.json"
-        always = ["--dry-run", "--clips", str(folder), "--seconds", "0.02", "--repeat", "2", "--output", str(output)]
+        always = ["--dry-run", "--clips", str(folder), "--seconds", "0.001", "--repeat", "2", "--output", str(output)]
         code = gpu.main([*always, *arguments])
         return code, json.loads(output.read_text())
 

@@ -77,15 +77,17 @@ def test_a_folder(videos: Path, tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and its video is tried again; twice, and it is a bad one."""
-    marker = tmp_path / "died"
+    """Once, and its video is tried again; twice, and it is a bad one. None of them loads torch."""
+    marker, loaded = tmp_path / "died", tmp_path / "loaded"
     script = f"""
 import os, framefeed.prepare.workers as workers
 def dying(task, progress):
     if task.stem == "b" or (task.stem == "a" and not os.path.exists({str(marker)!r})):
         open({str(marker)!r}, "w").close() if task.stem == "a" else None
         os.kill(os.getpid(), 9)
-    return prepare_video(task, progress)
+    outcome = prepare_video(task, progress)
+    print("torch" in sys.modules, file=open({str(loaded)!r}, "w"))
+    return outcome
 prepare_video, workers.prepare_video = workers.prepare_video, dying
 serve(int(sys.argv[2]))
 """
@@ -95,6 +97,7 @@ serve(int(sys.argv[2]))
     assert [(Path(bad.path).name, bad.reason) for bad in result.bad] == [
         ("b.mkv", "encoding it crashed twice (SIGKILL)")
     ]
+    assert loaded.read_text() == "False\n"
 
 
 def test_a_full_disk(videos: Path, tmp_path: Path) -> None:
