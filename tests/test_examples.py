@@ -58,15 +58,46 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_camera_clips(folder, clips=4, cameras=2, frames=12, width=96, height=64, gop=6, kilobits=200)
 
 
-def _on_two_ranks(*command: str | Path, cwd: Path) -> str:
-    """What two ranks printed."""
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *map(str, command)]
+_RANK = """
+import functools, json, os, runpy, sys
+from pathlib import Path
+from torch import distributed
+join = functools.partial(
+    distributed.init_process_group,
+    init_method=Path("store").absolute().as_uri(),
+    rank=int(os.environ["RANK"]),
+    world_size=2,
+)
+for number, words in enumerate(json.loads(sys.argv[1])):
+    folder, before = str(Path(words[0]).parent), set(sys.modules)
+    if number:  # the launcher's place to meet serves once
+        distributed.init_process_group = join
+    sys.argv, sys.path[0] = words, folder
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as stopped:
+        assert not stopped.code, (words, stopped.code)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(folder):
+            del sys.modules[name]
+"""
+
+
+@pytest.fixture(scope="module")
+def two_ranks(index: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What two ranks printed that ran examples one after the other, and where they did."""
+    folder = tmp_path_factory.mktemp("ranks")
+    separation = [SEPARATION / "main.py", "--index_file", index, "--group_num", "2", "--num_workers", "1", "--json"]
+    superres = [SUPERRES / "main.py", "--clips", "6", "--workers", "1", "--steps", "3", "--channels", "8"]
+    examples = json.dumps([list(map(str, separation)), [*map(str, superres), "--folder", "run"]])
+    (folder / "rank.py").write_text(_RANK)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "rank.py", examples]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return ran.stdout, folder
 
 
 def test_separation_decode(index: Path, load: Load, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,10 +108,8 @@ def test_separation_decode(index: Path, load: Load, capsys: pytest.CaptureFixtur
     assert summary["packets_kept"] > 0
 
 
-def test_separation_decode_on_two_ranks(index: Path, tmp_path: Path) -> None:
-    arguments = ["--index_file", str(index), "--group_num", "2", "--num_workers", "1", "--json"]
-    said = _on_two_ranks(SEPARATION / "main.py", *arguments, cwd=tmp_path)
-    (summary,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+def test_separation_decode_on_two_ranks(two_ranks: tuple[str, Path]) -> None:
+    (summary,) = [json.loads(line) for line in two_ranks[0].splitlines() if line.startswith("{")]
     assert summary["ranks"] == 2
     assert summary["frames"] == 2 * 2 * 12  # of the first rank: half of the clips
 
@@ -180,10 +209,9 @@ def test_superres_learns(textures: Path, tmp_path: Path, load: Load, capsys: pyt
         assert all(name in written for name in (b"psnr/network", b"psnr/bicubic", b"loss", b"wanted", b"PNG"))
 
 
-def test_superres_on_two_ranks_from_nothing(tmp_path: Path) -> None:
-    arguments = ["--clips", "6", "--workers", "1", "--steps", "3", "--channels", "8", "--folder", "run"]
-    said = _on_two_ranks(SUPERRES / "main.py", *arguments, cwd=tmp_path)
-    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+def test_superres_on_two_ranks_from_nothing(two_ranks: tuple[str, Path]) -> None:
+    said, folder = two_ranks
+    state = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
     assert state["loader"]["world"] == len(state["random"]) == 2
     assert not torch.equal(state["random"][0]["torch"], state["random"][1]["torch"])
     assert len(re.findall("^epoch", said, re.MULTILINE)) == 1  # one rank speaks

@@ -21,9 +21,10 @@ RESULTS = ROOT / "benchmarks" / "results" / "cpu-2-cores.json"
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    specs = {name: dict(spec, frames=40) for name, spec in bench_clips._REFERENCES.items()}
+    specs = {name: dict(spec, frames=36) for name, spec in bench_clips._REFERENCES.items()}
     monkeypatch.setattr(bench_clips, "_REFERENCES", specs)
-    monkeypatch.setattr(bench, "NUM_SHORT_FILES", 3)
+    monkeypatch.setattr(bench, "NUM_SHORT_FILES", 2)
+    monkeypatch.setattr(cases, "RANDOM_SETS", 1)
 
 
 @pytest.mark.usefixtures("small")

@@ -88,9 +88,11 @@ def test_unclear_picture_is_no_frame() -> None:
 def test_all_cases_run(folder: Path, files: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "SMOKE_SETS", (CLIPS, replace(CLIPS, b_frames=False)))
     monkeypatch.setattr(training, "READERS", [READERS[0], Reader("plain", "framefeed", make_plain)])
+    monkeypatch.setattr(training, "CHECKED_BATCHES", 1)
     monkeypatch.setitem(training.AT_LEAST, ("shuffle", CLIPS.gop), 0.01)
     output = tmp_path / "results.json"
-    assert training.main(["--smoke", "--clips", str(folder), "--cpus", "0", "--output", str(output)]) == 0
+    arguments = ["--smoke", "--seconds", "0.01", "--clips", str(folder), "--cpus", "0", "--output", str(output)]
+    assert training.main(arguments) == 0
     document = json.loads(output.read_text())
     assert document["versions"]["framefeed"] and document["configuration"]["sets"][0]["files"] == CLIPS.files
     assert [result["case"] for result in document["results"]] == list(training.CASES)

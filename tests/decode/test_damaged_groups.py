@@ -201,7 +201,7 @@ def test_alone_in_batches_and_with_threads(kind: str, harm: str, clip_folder: Pa
     first = int(np.unique(table.start)[-2 if len(np.unique(table.start)) > 2 else -1])
     members = np.flatnonzero(table.start == first)
     noticed = 0
-    for packet in members[1::2].tolist():
+    for packet in members[1 + list(HARM).index(harm) :: len(HARM)].tolist():  # each packet is harmed in one way
         begin, size = int(table.pos[packet]), int(table.size[packet])
         if size < 24:
             continue

@@ -25,7 +25,7 @@ from framefeed.infer.worker import Worker
 from infer.truth import SIZE
 from infer.zygote import Zygote
 
-KILLS = 20
+KILLS = 10
 
 
 @pytest.fixture(scope="module")
