@@ -18,15 +18,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def _run(example: str, folder: Path, *arguments: str) -> str:
+    return _start(example, "--folder", str(folder), *arguments)
+
+
+def _start(example: str, *arguments: str) -> str:
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    command = [
-        sys.executable,
-        str(ROOT / "examples" / example / "main.py"),
-        "--device",
-        "cuda",
-        "--folder",
-        str(folder),
-    ]
+    command = [sys.executable, str(ROOT / "examples" / example / "main.py"), "--device", "cuda"]
     environment = {**os.environ, "PYTHONPATH": path}
     ran = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -62,7 +59,18 @@ def test_frames200(tmp_path: Path) -> None:
     assert float(re.findall(r"unseen files ([\d.]+)%", said)[-1]) > 50
 
 
+@pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("times", ["fps", "offsets"])
-def test_clips(times: str, tmp_path: Path) -> None:
-    said = _run("clips", tmp_path, "--files", "4", "--epochs", "1", "--times", times, "--no-augment")
+def test_clips(times: str, augment: bool, tmp_path: Path) -> None:
+    if augment:
+        pytest.importorskip("kornia")
+    options = () if augment else ("--no-augment",)
+    said = _run("clips", tmp_path, "--files", "4", "--epochs", "1", "--times", times, *options)
     assert "on cuda" in said and "accuracy" in said
+
+
+def test_augment() -> None:
+    pytest.importorskip("kornia")
+    said = _start("augment")
+    changes = [float(change) for change in re.findall(r"on cuda.*changed by ([\d.]+)", said)]
+    assert len(changes) == 4 and min(changes) > 0.01

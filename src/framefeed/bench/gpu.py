@@ -44,12 +44,10 @@ def main(argv: list[str] | None = None) -> int:
         say(f"this needs a GPU: {error}")
         return 2
     sets = [clips for clips in (TINY_SETS if arguments.dry_run else SETS) if _is_chosen(clips.name, SETS, arguments)]
-    bench = Bench(
-        device,
-        InProcess(device) if arguments.dry_run else PeerProcess(),
-        _write_clips(sets, arguments.clips, say),
-        not arguments.no_peers,
-    )
+    files = _write_clips(sets, arguments.clips, say)
+    if arguments.only_clips:
+        return 0
+    bench = Bench(device, InProcess(device) if arguments.dry_run else PeerProcess(), files, not arguments.no_peers)
     cases = [(case, clips) for case in CASES if _is_chosen(case, CASES, arguments) for clips in sets]
     document: dict[str, Any] = {
         "command": " ".join(["python -m framefeed.bench.gpu", *(sys.argv[1:] if argv is None else argv)]),
@@ -113,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/gpu)")
     parser.add_argument("--output", type=Path, help="JSON file for the results, written after each case")
     parser.add_argument("--go-on", action="store_true", help="measure what is not in the JSON file yet")
+    parser.add_argument("--only-clips", action="store_true", help="write the clips, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="two short timings of each contender")
     parser.add_argument("--dry-run", action="store_true", help="tiny clips, on the CPU: does it all run?")
     return parser

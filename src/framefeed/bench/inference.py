@@ -151,6 +151,8 @@ def main(argv: list[str] | None = None) -> int:
             continue
         with console.status(f"{case.name}: clips"):
             material = Material(case, arguments.clips, device)
+        if arguments.only_clips:
+            continue
         result = _measure(material, arguments.repeat, console)
         document["results"].append(result)
         console.print(_table(case, result))
@@ -169,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     clips = Path(".bench") / "inference"
     parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/inference)")
     parser.add_argument("--output", type=Path, help="JSON file for the results")
+    parser.add_argument("--only-clips", action="store_true", help="write the clips, and measure nothing")
     parser.add_argument("--smoke", action="store_true", help="tiny clips: does it all run?")
     return parser
 

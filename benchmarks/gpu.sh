@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Everything that is measured on a GPU, part by part:
+#
+#     benchmarks/gpu.sh clips tests memcheck separation step loader inference readers
+#
+# Python, torch with CUDA, PyNvVideoCodec and PyAV are those of the machine: PYTHON names another one. Clips are kept in
+# CLIPS, results are written to RESULTS. A part that fails does not keep the others from being run.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+CLIPS=${CLIPS:-.bench/gpu}
+RESULTS=${RESULTS:-benchmarks/results}
+GPU=${GPU:-h200}  # in the names of results
+export PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+mkdir -p "$CLIPS" "$RESULTS"
+
+# All clips, so that nothing is encoded while something is measured.
+clips() {
+  "$PYTHON" -m framefeed.bench.camera_clips "$CLIPS/drive" &&
+    "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --only-clips &&
+    "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips
+}
+
+# Side by side in a few processes: most of the time goes into making clips, and into compiling kernels.
+tests() {
+  local folder part status=0 jobs=()
+  folder=$(mktemp -d)
+  export CLIP_SIZE=192x160
+  "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 | grep :: > "$folder/all" || return 1
+  split -n "l/${JOBS:-6}" "$folder/all" "$folder/part."
+  for part in "$folder"/part.*; do
+    xargs -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 > "$part.log" 2>&1 &
+    jobs+=($!)
+  done
+  for job in "${jobs[@]}"; do wait "$job" || status=1; done
+  tail -n 30 "$folder"/part.*.log
+  rm -r "$folder"
+  return $status
+}
+
+# The kernels that are compiled for small pictures: under the sanitizer each launch takes long.
+memcheck() {
+  local chosen="any_pitch or unused_bits or wide_frames or turned_and_cropped or tables_arrive or every_type or usual_size"
+  compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -q -k "$chosen"
+}
+
+separation() {
+  "$PYTHON" examples/separation_decode/tables.py --index_file "$CLIPS/drive/index_frame.json" --device cuda \
+    --epochs "${EPOCHS:-2}" --repeat "${REPEAT:-1}" --num_workers "${WORKERS:-8}" \
+    --output "$RESULTS/separation-$GPU.json"
+}
+
+loader() {
+  "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --minutes "${MINUTES:-7}" --endurance 10000 \
+    --output "$RESULTS/gpu-$GPU.json" ${LOADER:-}
+}
+
+inference() {
+  "$PYTHON" -m framefeed.bench.inference --device cuda --clips "$CLIPS/inference" \
+    --output "$RESULTS/inference-$GPU.json"
+}
+
+readers() {
+  "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --least-seconds 0.3 --repeat "${REPEAT:-3}" \
+    ${READERS:+--readers "$READERS"} -o "$RESULTS/readers-$GPU.json"
+}
+
+# What decoding does to the training step beside it.
+step() {
+  "$PYTHON" -m framefeed.bench.step --index_file "$CLIPS/drive/index_frame.json" --output "$RESULTS/step-$GPU.json"
+}
+
+status=0
+for part in "$@"; do
+  begin=$SECONDS
+  case $part in
+    clips | tests | memcheck | separation | step | loader | inference | readers) "$part" ;;
+    *) echo "$part: no such part; possible: clips tests memcheck separation step loader inference readers" >&2
+       exit 2 ;;
+  esac
+  code=$?
+  echo "== $part: exit status $code, $((SECONDS - begin)) s"
+  [ $code -eq 0 ] || status=1
+done
+exit $status
