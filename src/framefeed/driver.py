@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 from framefeed.errors import MissingBackend
 
-__all__ = ["Event", "copy_on_device", "copy_to_device", "new_stream", "on_device"]
+__all__ = ["DEFAULT_STREAM", "Event", "copy_on_device", "copy_to_device", "new_stream", "on_device"]
+
+DEFAULT_STREAM = 0  # its handle
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not in step with the default stream
 _NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
@@ -91,11 +93,12 @@ class Event:
         stream: Handle of the CUDA stream; the event is behind all that has been queued on it.
     """
 
-    __slots__ = ("_context", "_handle")
+    __slots__ = ("_context", "_handle", "_on_default")
     _free: ClassVar[dict[int, list[int]]] = {}  # by context
 
     def __init__(self, stream: int) -> None:
         self._handle = 0
+        self._on_default = False  # whether the default stream waits for it already, and with it all that comes there
         self._context = _current_context()
         try:
             self._handle = self._free.setdefault(self._context, []).pop()
@@ -108,8 +111,12 @@ class Event:
 
     def wait(self, stream: int) -> None:
         """Makes a stream wait for it."""
+        if self._on_default and stream == DEFAULT_STREAM:
+            return
         call = _function("cuStreamWaitEvent", *_HANDLES, ctypes.c_uint)
         _check("waiting for a CUDA event", call(stream, self._handle, 0))
+        if stream == DEFAULT_STREAM:  # others may be gone one day, and their handle another one's
+            self._on_default = True
 
     def synchronize(self) -> None:
         """Waits for it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec import Surface, SurfaceLayout, pixel_format
 from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
-from framefeed.driver import Event, new_stream, on_device
+from framefeed.driver import DEFAULT_STREAM, Event, new_stream, on_device
 from framefeed.errors import FrameSizeError
 from framefeed.process.cuda import Conversion, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
@@ -42,8 +43,6 @@ GROUPS_AHEAD = 2
 
 # More batches are opened when there is room for so many frames: for whole groups of many files at a time.
 FRAMES_AT_ONCE = 1024
-
-DEFAULT_STREAM = 0  # its handle; memory is allocated for it
 
 Frames = list[tuple[tuple[int, ...], Sequence[Place]]]
 """Frames for one batch: the addresses of their bases, and where they go."""
@@ -72,10 +71,16 @@ class DeviceBases:
                 event.wait(DEFAULT_STREAM)
 
 
+# Numbers batches. A batch takes one when it has its memory, and records ``allocated`` after that: so whoever waits for
+# the event of one batch may write to those with lower numbers, too.
+_numbers = itertools.count(1)
+
+
 class DeviceAssembly(Assembly):
-    """A batch on a GPU.
+    """A batch on a GPU. Memory is allocated for the default stream.
 
     Attributes:
+        number: Rises.
         allocated: After this event its memory may be written.
         events: After all of these it is complete.
     """
@@ -84,6 +89,7 @@ class DeviceAssembly(Assembly):
         self._device = device
         self.events: list[Event] = []
         super().__init__(videos, samples, shape, stacked=True)
+        self.number = next(_numbers)
         self.allocated = Event(DEFAULT_STREAM)
         # By name, where frames lie: the first one, and what the next sample and the next frame add.
         self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
@@ -256,7 +262,7 @@ class CudaWorkshop:
                 if assembly not in batches:
                     assert isinstance(assembly, DeviceAssembly)
                     batches[assembly] = []
-                    assembly.allocated.wait(lane.handle)
+        _wait_for_memory(batches, lane)
         _wait_to_write([taken.bases for taken in pictures if taken.bases is not None], lane)
         targets: list[tuple[int, ...]] = []
         plain = _plain_name(video)
@@ -308,9 +314,9 @@ class CudaWorkshop:
                 for kind, array in there.items():
                     taken.bases.arrays[kind].copy_(array)
             batches = [assembly for assembly, _ in taken.places if isinstance(assembly, DeviceAssembly)]
+            _wait_for_memory(batches, lane)
             for assembly, places in taken.places:
                 assert isinstance(assembly, DeviceAssembly)
-                assembly.allocated.wait(lane.handle)
                 _finish(assembly, [(addresses, places)], lane)
             self._end(lane, [taken], batches)
 
@@ -318,7 +324,7 @@ class CudaWorkshop:
         """Writes kept frames to their places in a batch."""
         assert isinstance(assembly, DeviceAssembly)
         with on_device(self._number), _LANES.borrow(self._number) as lane:
-            assembly.allocated.wait(lane.handle)
+            _wait_for_memory([assembly], lane)
             for event in {bases.ready for bases, _ in frames}:
                 if event is not None:
                     event.wait(lane.handle)
@@ -406,6 +412,14 @@ def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
                 tables = lane.placing.send(len(part), *zip(*part, strict=True))
                 from_, rows, slots, placements = tables
                 finish(own, from_, assembly.batch[name], rows, slots, placements, lane.stream, len(part))
+
+
+def _wait_for_memory(batches: Collection[DeviceAssembly], lane: Lane) -> None:
+    """Makes a stream wait until the memory of batches may be written to."""
+    latest = max(batches, key=lambda batch: batch.number, default=None)
+    if latest is not None and latest.number > lane.last_batch:
+        latest.allocated.wait(lane.handle)
+        lane.last_batch = latest.number
 
 
 def _wait_to_write(bases: Sequence[DeviceBases], lane: Lane) -> None:

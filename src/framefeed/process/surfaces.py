@@ -53,6 +53,7 @@ class Lane:
         stream: The stream.
         handle: The driver's name of it.
         placing: Sends what ``process.cuda.finish`` needs: addresses, rows, places and placements.
+        last_batch: Number of the last batch whose memory it has waited for.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -61,6 +62,7 @@ class Lane:
         self.placing = TableRing(stream.device, stream, (1, 1, 1, 3))
         self._converting = TableRing(stream.device, stream, (3, 1))
         self._scratch: torch.Tensor | None = None
+        self.last_batch = 0
 
     def convert(self, conversion: Conversion, surfaces: Sequence[Any], targets: Sequence[int]) -> None:
         """Converts surfaces of one layout; each result goes to the address beside it."""
