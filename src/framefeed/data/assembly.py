@@ -56,26 +56,41 @@ class SampleShape(NamedTuple):
     length: int
     cameras: int = 1
 
-    def places(self, desc: ProcessDesc) -> list[int]:
+    def places(self, desc: ProcessDesc) -> tuple[int, ...]:
         """For each slot its place in the output, -1 for those that are left out."""
-        places = desc.places(self.length)
-        step = desc.num_frames(self.length)
-        return [int(place) + camera * step if place >= 0 else -1 for camera in range(self.cameras) for place in places]
+        return _places(self, desc)
 
     def num_frames(self, desc: ProcessDesc) -> int:
         """Number of frames in the output."""
-        return self.cameras * desc.num_frames(self.length)
+        return sum(place >= 0 for place in _places(self, desc))
 
     def shown(self, descs: Iterable[ProcessDesc]) -> list[int]:
         """Slots that any description shows."""
-        places: NDArray[np.int64] = np.max([self.places(desc) for desc in descs], axis=0)
-        found: list[int] = np.flatnonzero(places >= 0).tolist()
-        return found
+        return list(_shown(self, tuple(descs)))
 
     def mask(self, frames: NDArray[np.int64], shown: Sequence[int]) -> NDArray[np.bool_]:
         """For samples whose slots have these frames, which cameras are there with all frames that are shown."""
         there: NDArray[np.bool_] = (frames[:, shown] != MISSING).reshape(len(frames), self.cameras, -1).all(2)
         return there
+
+
+@lru_cache(maxsize=256)
+def _places(shape: SampleShape, desc: ProcessDesc) -> tuple[int, ...]:
+    own = desc.places(shape.length).tolist()
+    step = desc.num_frames(shape.length)
+    return tuple(place + camera * step if place >= 0 else -1 for camera in range(shape.cameras) for place in own)
+
+
+@lru_cache(maxsize=256)
+def _shown(shape: SampleShape, descs: tuple[ProcessDesc, ...]) -> tuple[int, ...]:
+    of_slots = zip(*(_places(shape, desc) for desc in descs), strict=True)
+    return tuple(slot for slot, places in enumerate(of_slots) if max(places) >= 0)
+
+
+@lru_cache(maxsize=64)
+def _all_places(count: int, slots: tuple[int, ...]) -> tuple[tuple[Place, ...], ...]:
+    """The places of all slots of so many samples, each as all that a frame goes to: most have only one."""
+    return tuple(((row, k),) for row in range(count) for k in slots)
 
 
 class SampleRef(NamedTuple):
@@ -164,12 +179,6 @@ def draw_all(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.fl
     return np.stack([uniforms(seed, epoch, samples, which) for which in range(3)], 1)
 
 
-@lru_cache(maxsize=1 << 16)
-def _only(row: int, k: int) -> tuple[Place, ...]:
-    """A place, as all that a frame goes to: one for all batches, as most frames have only one."""
-    return ((row, k),)
-
-
 @lru_cache(maxsize=256)
 def _finisher(bound: BoundDesc) -> Finisher:
     return Finisher(bound)
@@ -201,17 +210,27 @@ class Assembly:
         self.places = {name: shape.places(bound.desc) for name, bound in (first.bound.items() if first else ())}
         self.batch: dict[str, Tensor] = {}
         self.rows: list[dict[str, Tensor]] = self._stacked() if stacked else self._separate()
-        self.targets: dict[tuple[int, int], tuple[Place, ...]] = {}
-        slots = [k for k in range(samples.files.shape[1]) if any(places[k] >= 0 for places in self.places.values())]
-        rows = zip(samples.files[:, slots].tolist(), samples.frames[:, slots].tolist(), strict=True)
-        for row, (row_files, frames) in enumerate(rows):
-            for k, file, frame in zip(slots, row_files, frames, strict=True):
-                if frame == MISSING:
-                    self._clear(row, k)
-                    continue
-                before = self.targets.get((file, frame))
-                place = _only(row, k)
-                self.targets[file, frame] = place if before is None else before + place
+        descs = tuple(bound.desc for bound in first.bound.values()) if first else ()
+        self.targets = self._find_targets(_shown(shape, descs))
+
+    def _find_targets(self, slots: tuple[int, ...]) -> dict[tuple[int, int], tuple[Place, ...]]:
+        samples = self.samples
+        files, frames = samples.files, samples.frames
+        if len(slots) < files.shape[1]:
+            files, frames = files[:, slots], frames[:, slots]
+        numbers = frames.ravel().tolist()
+        keys = list(zip(files.ravel().tolist(), numbers, strict=True))
+        places = _all_places(len(samples), slots)
+        found = dict(zip(keys, places, strict=True))
+        if len(found) == len(keys) and MISSING not in numbers:
+            return found
+        found = {}
+        for key, place in zip(keys, places, strict=True):
+            if key[1] == MISSING:
+                self._clear(*place[0])
+            else:
+                found[key] = found.get(key, ()) + place
+        return found
 
     def put(self, bases: Bases, places: Sequence[Place]) -> None:
         """Writes a decoded frame to its places."""

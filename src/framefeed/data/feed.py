@@ -368,23 +368,24 @@ class Feed:
         samples = self._future.samples(planned)
         batch = FinishedBatch(samples)
         first: OpenVideo | None = None
-        conflicts: dict[int, FramefeedError | None] = {}
-        files = samples.files.tolist()
+        conflicts: dict[int, FramefeedError] = {}
         for file in dict.fromkeys(samples.files.ravel().tolist()):
             if file == MISSING:
                 continue
             try:
                 video = self._videos[file]
                 first = first or video
-                conflicts[file] = shape_conflict(first, video)
+                conflict: FramefeedError | None = shape_conflict(first, video)
             except FramefeedError as error:
-                conflicts[file] = error
-        for place, of_sample in enumerate(files):
-            conflict = next(filter(None, map(conflicts.get, of_sample)), None)
+                conflict = error
             if conflict is not None:
-                batch.errors[place] = conflict
-            else:
-                batch.rows.append(place)
+                conflicts[file] = conflict
+        if conflicts:
+            for place, of_sample in enumerate(samples.files.tolist()):
+                conflict = next(filter(None, map(conflicts.get, of_sample)), None)
+                if conflict is not None:
+                    batch.errors[place] = conflict
+        batch.rows = [place for place in range(len(samples)) if place not in batch.errors]
         good = samples.pick(batch.rows) if batch.errors else samples
         if len(good):
             batch.assembly = self._workshop.assemble(self._videos, good, self._dataset.shape)
@@ -484,7 +485,7 @@ class Feed:
         if self._workshop.frames_ahead and (self._opening or self._has_enough()):
             return False  # what is kept costs more there than what goes straight into batches
         upcoming = self._future.upcoming(2 * self._buffer_length)
-        promising = (use for use in upcoming if (use.video, use.frame) not in self._hopeless)
+        promising = (use for use in upcoming if use[1:3] not in self._hopeless)
         job = self._ahead.prefetch(promising) or self._prefetch_whole()
         if job is None:
             self._nothing_to_prefetch = True
@@ -503,7 +504,7 @@ class Feed:
         first = next(self._future.upcoming(1), None)
         if first is None or self._workshop.frames_ahead:  # batches are opened early instead
             return None
-        within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first.video)))
+        within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first[1])))
         missing = self._future.first_missing(within, self._hopeless)
         return None if missing is None else self._ahead.prefetch_whole(missing, within)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from framefeed.data.assembly import MISSING, Samples, draw_all
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
-from framefeed.plan.lookahead import Key, LookAhead, Use
+from framefeed.plan.lookahead import AnyUse, Key, LookAhead
 
 __all__ = ["Future", "Planned"]
 
@@ -55,15 +55,16 @@ class Planned:
         self.frames = frames
         self._uses = uses
         self.time = time
-        self._known: list[Use] | None = None
+        self._known: list[AnyUse] | None = None
 
     def __len__(self) -> int:
         """How many uses there are."""
         return int(self._uses.shape[1])
 
-    def __iter__(self) -> Iterator[Use]:
+    def __iter__(self) -> Iterator[AnyUse]:
         """The uses, made while they are gone through."""
-        return map(Use, itertools.count(self.time), *self._uses.tolist())
+        videos, frames, starts = self._uses.tolist()
+        return zip(itertools.count(self.time), videos, frames, starts, strict=False)
 
     @property
     def groups(self) -> set[tuple[int, ...]]:
@@ -71,7 +72,7 @@ class Planned:
         return set(zip(*self._uses[[0, 2]].tolist(), strict=True))
 
     @property
-    def uses(self) -> list[Use]:
+    def uses(self) -> list[AnyUse]:
         """The uses."""
         if self._known is None:
             self._known = list(self)
@@ -150,7 +151,7 @@ class Future:
             planned = Planned(numbers, files, frames, self._uses(files, frames), self._time)
             self._time += len(planned)
             if not self._window and len(planned):
-                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(next(iter(planned)).video))
+                self._window = min(MAX_WINDOW_USES, WINDOW * self._ahead.term(next(iter(planned))[1]))
                 self._ahead.soon = self._soon * len(planned)
             found.append(planned)
             known += 1
@@ -180,18 +181,18 @@ class Future:
         self.provided = max(0, self.provided - len(planned))
         return planned
 
-    def upcoming(self, batches: int) -> Iterator[Use]:
+    def upcoming(self, batches: int) -> Iterator[AnyUse]:
         """The uses of the next few batches."""
         return (use for planned in itertools.islice(self._batches, batches) for use in planned.uses)
 
-    def first_missing(self, within: float, hopeless: Container[Key]) -> Use | None:
+    def first_missing(self, within: float, hopeless: Container[Key]) -> AnyUse | None:
         """The first use of a frame that is not held, and not given up, if there is one within a time."""
         end = self._batches[0].time + within if self._batches else 0.0
         for planned in itertools.islice(self._batches, self.provided, None):
             if planned.time > end:
                 return None
             for use in planned.uses:
-                key = (use.video, use.frame)
+                key = use[1:3]
                 if not self._ahead.holds(key) and key not in hopeless:
                     return use
             self.provided += 1

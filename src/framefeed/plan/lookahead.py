@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Budget", "Group", "GroupJob", "Key", "LookAhead", "Opening", "Use"]
+__all__ = ["AnyUse", "Budget", "Group", "GroupJob", "Key", "LookAhead", "Opening", "Use"]
 
 Key = tuple[int, int]
 """A frame: the number of its video and its own."""
@@ -36,6 +36,10 @@ TERM = 2.0
 
 # First terms are multiples of this, modulo 1: an even spread, however many there are.
 _GOLDEN = 0.6180339887498949
+
+
+AnyUse = tuple[int, int, int, int]
+"""A ``Use``, or what is in one: making a plain tuple takes a tenth of the time."""
 
 
 class Use(NamedTuple):
@@ -168,18 +172,17 @@ class LookAhead:
         """How long after it was decoded a group is to be decoded again, as far as memory decides."""
         return TERM * self._budget.num_bytes / max(1, self._size_of(video))
 
-    def extend(self, uses: Iterable[Use]) -> None:
+    def extend(self, uses: Iterable[AnyUse]) -> None:
         """Adds to the known future; times rise."""
-        future = self._future
-        for use in uses:
-            time, video, frame, start = use
+        future, all_held = self._future, self._held
+        for time, video, frame, start in uses:
             frames = future.get((video, start))
             if frames is None:
                 frames = future[video, start] = {}
             times = frames.get(frame)
             if times is None:
                 frames[frame] = time
-                held = self._held.get((video, frame))
+                held = all_held.get((video, frame)) if all_held else None
                 if held is not None:
                     self._reschedule((video, frame), held, time)
             elif isinstance(times, int):
@@ -187,33 +190,37 @@ class LookAhead:
             else:
                 times.append(time)
 
-    def open(self, *batches: Sequence[Use]) -> Opening:
+    def open(self, *batches: Sequence[AnyUse]) -> Opening:
         """Plans the next batches, whose uses are the earliest of those that were added.
 
         Each group is planned once for all of them.
         """
         groups: dict[Group, dict[int, None]] = {}
         held, missing = zip(*(self._open_one(uses, groups) for uses in batches), strict=True)
-        first = next((uses[0].time for uses in batches if uses), 0)
+        first = next((uses[0][0] for uses in batches if uses), 0)
         jobs = [self._plan(group, list(frames), first) for group, frames in groups.items()]
         return Opening(held, missing, tuple(jobs))
 
     def _open_one(
-        self, uses: Iterable[Use], groups: dict[Group, dict[int, None]]
+        self, uses: Iterable[AnyUse], groups: dict[Group, dict[int, None]]
     ) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
         """The frames of a batch that are held, and those that are not; these are added to their groups."""
         found: dict[Key, None] = {}
         missing: dict[Key, None] = {}
-        for use in uses:
-            key, group = (use.video, use.frame), (use.video, use.start)
-            next_use = self._forget(use, group)
-            held = self._held.get(key)
+        future, all_held = self._future, self._held
+        for _, video, frame, start in uses:
+            key, group = (video, frame), (video, start)
+            of_group = future[group]
+            next_use = _next_use(of_group, frame)
+            if not of_group:
+                del future[group]
+            held = all_held.get(key)
             if held is None:
                 missing[key] = None
                 frames = groups.get(group)
                 if frames is None:
                     frames = groups[group] = {}
-                frames[use.frame] = None
+                frames[frame] = None
                 continue
             if held.next_use != next_use:
                 self._reschedule(key, held, next_use)
@@ -222,23 +229,23 @@ class LookAhead:
                 found[key] = None
         return tuple(found), tuple(missing)
 
-    def prefetch(self, uses: Iterable[Use]) -> GroupJob | None:
+    def prefetch(self, uses: Iterable[AnyUse]) -> GroupJob | None:
         """Plans the group of the first of these uses that is not provided for, if there is room to keep its frame."""
-        for use in uses:
-            if (use.video, use.frame) not in self._held:
-                job = self._plan((use.video, use.start), [], use.time)
+        for time, video, frame, start in uses:
+            if (video, frame) not in self._held:
+                job = self._plan((video, start), [], time)
                 return job if job.keep else None
         return None
 
-    def prefetch_whole(self, use: Use, within: float) -> GroupJob | None:
+    def prefetch_whole(self, use: AnyUse, within: float) -> GroupJob | None:
         """Plans the group of a use that lies further ahead, if all of it is needed within a time from then.
 
         Such a group is decoded once, however early, and kept until it is used up. Others would be in the way.
         """
-        group = (use.video, use.start)
-        if max(map(_last, self._future[group].values())) > use.time + within:
+        time, video, _, start = use
+        if max(map(_last, self._future[video, start].values())) > time + within:
             return None
-        job = self._plan(group, [], use.time)
+        job = self._plan((video, start), [], time)
         return job if job.keep else None
 
     def claim(self, key: Key) -> bool:
@@ -306,6 +313,10 @@ class LookAhead:
         end = time + self._share_of_term(group) * self.term(video)
         keep = []
         goes_on = False
+        # Mostly there is room for all of them.
+        ready = sum((video, frame) not in self._held for _, frame in upcoming)
+        if ready and not self._take(size * ready):
+            ready = 0
         for next_use, frame in upcoming:
             key = (video, frame)
             beyond = next_use > end
@@ -314,7 +325,7 @@ class LookAhead:
                 if held.beyond_term != beyond:
                     held.beyond_term = beyond
                     self._queue(key, held)
-            elif self._make_room(size, next_use, beyond):
+            elif ready or self._make_room(size, next_use, beyond):
                 self._held[key] = held = _Held(size, group, next_use, beyond)
                 self.held_bytes += size
                 self._queue(key, held)
@@ -390,18 +401,16 @@ class LookAhead:
         self._freed += held.size
         self._dropped[key] = None
 
-    def _forget(self, use: Use, group: Group) -> int:
-        """Takes a use out of the future; returns when the frame is needed again."""
-        frames = self._future[group]
-        times = frames[use.frame]
-        if not isinstance(times, int):
-            times.popleft()
-            if times:
-                return times[0]
-        del frames[use.frame]
-        if not frames:
-            del self._future[group]
-        return NEVER
+
+def _next_use(frames: dict[int, int | deque[int]], frame: int) -> int:
+    """Takes the first use of a frame out of a group's future; returns the next one."""
+    times = frames[frame]
+    if not isinstance(times, int):
+        times.popleft()
+        if times:
+            return times[0]
+    del frames[frame]
+    return NEVER
 
 
 def _first(times: int | deque[int]) -> int:
