@@ -93,12 +93,11 @@ class Event:
         stream: Handle of the CUDA stream; the event is behind all that has been queued on it.
     """
 
-    __slots__ = ("_context", "_handle", "_on_default")
+    __slots__ = ("_context", "_handle")
     _free: ClassVar[dict[int, list[int]]] = {}  # by context
 
     def __init__(self, stream: int) -> None:
         self._handle = 0
-        self._on_default = False  # whether the default stream waits for it already, and with it all that comes there
         self._context = _current_context()
         try:
             self._handle = self._free.setdefault(self._context, []).pop()
@@ -111,12 +110,8 @@ class Event:
 
     def wait(self, stream: int) -> None:
         """Makes a stream wait for it."""
-        if self._on_default and stream == DEFAULT_STREAM:
-            return
         call = _function("cuStreamWaitEvent", *_HANDLES, ctypes.c_uint)
         _check("waiting for a CUDA event", call(stream, self._handle, 0))
-        if stream == DEFAULT_STREAM:  # others may be gone one day, and their handle another one's
-            self._on_default = True
 
     def synchronize(self) -> None:
         """Waits for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,12 +21,13 @@ from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec import Surface, SurfaceLayout, pixel_format
 from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
-from framefeed.driver import DEFAULT_STREAM, Event, new_stream, on_device
+from framefeed.driver import DEFAULT_STREAM, new_stream, on_device
 from framefeed.errors import FrameSizeError
 from framefeed.process.cuda import Conversion, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import Lane, lane_of, surface_format
+from framefeed.process.timelines import Moment, Timeline, default_timeline
 from framefeed.source import PacketSource
 
 __all__ = ["CudaWorkshop"]
@@ -55,42 +56,35 @@ class DeviceBases:
     Attributes:
         arrays: One array for each kind.
         addresses: Where these begin.
-        ready: After this event it can be read; None where nothing has been written.
-        in_use: After all of these events it may be written again.
+        ready: After this moment it can be read; None where nothing has been written.
+        in_use: After all of these moments it may be written again; the last one of each stream.
     """
 
     arrays: dict[BaseKind, torch.Tensor]
     addresses: tuple[int, ...]
-    ready: Event | None = None
-    in_use: list[Event] = field(default_factory=list)
+    ready: Moment | None = None
+    in_use: dict[Timeline, Moment] = field(default_factory=dict)
 
     def __del__(self) -> None:
         # Its memory may be handed out again at once, to be used on the default stream.
-        with contextlib.suppress(Exception), on_device(next(iter(self.arrays.values())).device.index or 0):
-            for event in self.in_use:
-                event.wait(DEFAULT_STREAM)
-
-
-# Numbers batches. A batch takes one when it has its memory, and records ``allocated`` after that: so whoever waits for
-# the event of one batch may write to those with lower numbers, too.
-_numbers = itertools.count(1)
+        device = next(iter(self.arrays.values())).device.index or 0
+        with contextlib.suppress(Exception), on_device(device):
+            default_timeline(device).wait_for(self.in_use.values())
 
 
 class DeviceAssembly(Assembly):
     """A batch on a GPU. Memory is allocated for the default stream.
 
     Attributes:
-        number: Rises.
-        allocated: After this event its memory may be written.
-        events: After all of these it is complete.
+        allocated: After this moment its memory may be written.
+        written: After all of these it is complete.
     """
 
     def __init__(self, videos: Videos, samples: Samples, shape: SampleShape, device: torch.device) -> None:
         self._device = device
-        self.events: list[Event] = []
+        self.written: list[Moment] = []
         super().__init__(videos, samples, shape, stacked=True)
-        self.number = next(_numbers)
-        self.allocated = Event(DEFAULT_STREAM)
+        self.allocated = default_timeline(device.index or 0).now()
         # By name, where frames lie: the first one, and what the next sample and the next frame add.
         self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
 
@@ -109,11 +103,11 @@ class DeviceAssembly(Assembly):
 
     def __del__(self) -> None:
         # Where nobody took the batch, its memory must not be handed out again before all is written to it.
-        if not self.events:
+        if not self.written:
             return
-        with contextlib.suppress(Exception), on_device(self._device.index or 0):
-            for event in self.events:
-                event.wait(DEFAULT_STREAM)
+        device = self._device.index or 0
+        with contextlib.suppress(Exception), on_device(device):
+            default_timeline(device).wait_for(self.written)
 
 
 class _Lanes:
@@ -211,7 +205,8 @@ class CudaWorkshop:
                 kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()
             }
         bases = DeviceBases(arrays, tuple(array.data_ptr() for array in arrays.values()))
-        bases.in_use.append(Event(DEFAULT_STREAM))
+        allocated = default_timeline(self._number).now()
+        bases.in_use[allocated.timeline] = allocated
         return bases
 
     def give_back(self, bases: DeviceBases) -> None:
@@ -262,8 +257,8 @@ class CudaWorkshop:
                 if assembly not in batches:
                     assert isinstance(assembly, DeviceAssembly)
                     batches[assembly] = []
-        _wait_for_memory(batches, lane)
-        _wait_to_write([taken.bases for taken in pictures if taken.bases is not None], lane)
+        kept = [taken.bases for taken in pictures if taken.bases is not None]
+        lane.timeline.wait_for(itertools.chain(_allocated(batches), _in_use(kept)))
         targets: list[tuple[int, ...]] = []
         plain = _plain_name(video)
         for number, taken in enumerate(pictures):
@@ -289,13 +284,13 @@ class CudaWorkshop:
         self._end(lane, pictures, batches)
 
     def _end(self, lane: Lane, pictures: Sequence[Taken], batches: Iterable[DeviceAssembly]) -> None:
-        done = Event(lane.handle)
+        done = lane.timeline.now()
         for taken in pictures:
             if taken.bases is not None:
                 taken.bases.ready = done
-                taken.bases.in_use = [done]
+                taken.bases.in_use = {done.timeline: done}
         for assembly in batches:
-            assembly.events.append(done)
+            assembly.written.append(done)
 
     def _upload(self, video: OpenVideo, taken: Taken) -> None:
         """Converts a picture that was decoded on the CPU, and copies the result."""
@@ -310,11 +305,11 @@ class CudaWorkshop:
             there = {kind: torch.from_numpy(array).to(self._device) for kind, array in arrays.items()}
             addresses = tuple(array.data_ptr() for array in there.values())
             if taken.bases is not None:
-                _wait_to_write([taken.bases], lane)
+                lane.timeline.wait_for(_in_use([taken.bases]))
                 for kind, array in there.items():
                     taken.bases.arrays[kind].copy_(array)
             batches = [assembly for assembly, _ in taken.places if isinstance(assembly, DeviceAssembly)]
-            _wait_for_memory(batches, lane)
+            lane.timeline.wait_for(_allocated(batches))
             for assembly, places in taken.places:
                 assert isinstance(assembly, DeviceAssembly)
                 _finish(assembly, [(addresses, places)], lane)
@@ -324,15 +319,13 @@ class CudaWorkshop:
         """Writes kept frames to their places in a batch."""
         assert isinstance(assembly, DeviceAssembly)
         with on_device(self._number), _LANES.borrow(self._number) as lane:
-            _wait_for_memory([assembly], lane)
-            for event in {bases.ready for bases, _ in frames}:
-                if event is not None:
-                    event.wait(lane.handle)
+            ready = [bases.ready for bases, _ in frames if bases.ready is not None]
+            lane.timeline.wait_for([assembly.allocated, *ready])
             _finish(assembly, [(bases.addresses, places) for bases, places in frames], lane)
-            done = Event(lane.handle)
+            done = lane.timeline.now()
         for bases, _ in frames:
-            bases.in_use.append(done)
-        assembly.events.append(done)
+            bases.in_use[done.timeline] = done
+        assembly.written.append(done)
 
     def read(self, assembly: DeviceAssembly) -> None:
         """Decodes all frames of a batch, in this thread."""
@@ -349,11 +342,13 @@ class CudaWorkshop:
         """Makes the consumer's current stream wait for the batch; the consumer itself does not wait."""
         assert isinstance(assembly, DeviceAssembly)
         current = torch.cuda.current_stream(self._device)
+        is_default = current.cuda_stream == DEFAULT_STREAM
+        # Nothing is remembered of other streams: one may be gone when the next batch comes, and its handle another's.
+        timeline = default_timeline(self._number) if is_default else Timeline(current.cuda_stream)
         with on_device(self._number):
-            for event in assembly.events:
-                event.wait(current.cuda_stream)
-        assembly.events.clear()
-        if current.cuda_stream != DEFAULT_STREAM:
+            timeline.wait_for(assembly.written)
+        assembly.written.clear()
+        if not is_default:
             for tensor in assembly.batch.values():
                 tensor.record_stream(current)
 
@@ -414,18 +409,14 @@ def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
                 finish(own, from_, assembly.batch[name], rows, slots, placements, lane.stream, len(part))
 
 
-def _wait_for_memory(batches: Collection[DeviceAssembly], lane: Lane) -> None:
-    """Makes a stream wait until the memory of batches may be written to."""
-    latest = max(batches, key=lambda batch: batch.number, default=None)
-    if latest is not None and latest.number > lane.last_batch:
-        latest.allocated.wait(lane.handle)
-        lane.last_batch = latest.number
+def _allocated(batches: Iterable[DeviceAssembly]) -> Iterator[Moment]:
+    """When the memory of batches may be written to."""
+    return (batch.allocated for batch in batches)
 
 
-def _wait_to_write(bases: Sequence[DeviceBases], lane: Lane) -> None:
-    """Makes a stream wait until nobody uses memory that is to be written to."""
-    for event in {event for each in bases for event in each.in_use}:
-        event.wait(lane.handle)
+def _in_use(kept: Iterable[DeviceBases]) -> Iterator[Moment]:
+    """When nobody uses memory any more that is to be written to."""
+    return (moment for bases in kept for moment in bases.in_use.values())
 
 
 def _plain_name(video: OpenVideo) -> str | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from framefeed.driver import copy_on_device
 from framefeed.process.cuda import Conversion, SurfaceFormat, convert
 from framefeed.process.tables import TableRing
+from framefeed.process.timelines import Timeline
 
 __all__ = ["Lane", "download", "lane_of", "surface_format"]
 
@@ -51,18 +52,16 @@ class Lane:
 
     Attributes:
         stream: The stream.
-        handle: The driver's name of it.
         placing: Sends what ``process.cuda.finish`` needs: addresses, rows, places and placements.
-        last_batch: Number of the last batch whose memory it has waited for.
+        timeline: What it has waited for.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream
-        self.handle = int(stream.cuda_stream)
         self.placing = TableRing(stream.device, stream, (1, 1, 1, 3))
         self._converting = TableRing(stream.device, stream, (3, 1))
         self._scratch: torch.Tensor | None = None
-        self.last_batch = 0
+        self.timeline = Timeline(int(stream.cuda_stream))
 
     def convert(self, conversion: Conversion, surfaces: Sequence[Any], targets: Sequence[int]) -> None:
         """Converts surfaces of one layout; each result goes to the address beside it."""
