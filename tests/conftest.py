@@ -13,6 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 # Set where tests run side by side; commands would take it for the width of a terminal.
 os.environ.pop("COLUMNS", None)
 
+# There, OpenMP's threads have no CPU of their own, and those that wait keep the others from working.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -337,11 +337,13 @@ def test_ctrl_c_leaves_what_was_measured(videos: list[Video], tmp_path: Path) ->
     output = tmp_path / "x.json"
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from framefeed.bench.suite import run\n"
         "from framefeed.cli import main\n"
+        "run.find_readers = lambda: []\n"
         "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     )
     (tmp_path / "start.py").write_text(script)
-    words = ["bench", str(videos[0].path), str(videos[1].path), "--readers", "framefeed,own_readers:Slow"]
+    words = ["bench", str(videos[0].path), str(videos[1].path), "--readers", "own_readers:Slow"]
     words += ["--cases", "clips,random", "--mode", "stream", "--repeat", "9", "--max-batches", "2"]
     words += ["--least-seconds", "0", "-o", str(output)]
     command = [sys.executable, str(tmp_path / "start.py"), *words]

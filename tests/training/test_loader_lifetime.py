@@ -130,12 +130,12 @@ def test_batches_outlive_everything(paths: list[str]) -> None:
     assert [help.rows(batch) for batch in batches] == expected[:5]
 
 
-def test_fifty_iterators_begun_and_dropped(paths: list[str]) -> None:
+def test_many_iterators_begun_and_dropped(paths: list[str]) -> None:
     loader = help.make_loader("shuffle", paths, num_threads=2)
     help.epoch_rows(loader)
     with help.no_thread_left():
         files, threads = _open_files(), help.loader_threads()
-        for number in range(50):
+        for number in range(20):
             iterator = iter(loader)
             for _ in range(number % 4):
                 next(iterator)
@@ -147,11 +147,11 @@ def test_fifty_iterators_begun_and_dropped(paths: list[str]) -> None:
     assert help.flat(help.epoch_rows(loader))
 
 
-def test_fifty_loaders(paths: list[str]) -> None:
+def test_many_loaders(paths: list[str]) -> None:
     help.epoch_rows(help.make_loader("shuffle", paths))
     with help.no_thread_left():
         before = _open_files()
-        for _ in range(50):
+        for _ in range(20):
             next(iter(help.make_loader("chunked:4", paths)))
         gc.collect()
         assert help.poll(lambda: bool(gc.collect()) or _open_files() <= before)
@@ -358,7 +358,7 @@ def test_interrupted_while_a_source_hangs(paths: list[str]) -> None:
 
 @pytest.mark.parametrize("call", [help.exit_with_live_iterator, help.exit_with_two_iterators])
 def test_exit_in_the_middle_of_decoding(call: Callable[..., None], paths: list[str]) -> None:
-    for child in [help.start(call, paths=paths, repeats=8) for _ in range(5)]:
+    for child in [help.start(call, paths=paths, repeats=8) for _ in range(3)]:
         assert child.wait(30) == 0, child.errors
         assert child.errors == ""
         assert len(child.lines) == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import get_worker_info
 
-from framefeed import PacketBatch, PacketDataset
+from framefeed import MultiCameraDataset, PacketBatch, PacketDataset
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.packets import PacketRequest
 from framefeed.process.desc import Changes
@@ -21,6 +21,10 @@ from framefeed.process.desc import Changes
 def frame_of(filename: str, frame: int, changes: Mapping[str, Changes]) -> tuple[str, int]:
     """A label that tells which sample it is."""
     return Path(filename).name, frame
+
+
+# Cameras are read in workers as well, and loading them loads no decoder.
+DATASETS = (MultiCameraDataset, PacketDataset)
 
 
 class Telling(PacketDataset):
