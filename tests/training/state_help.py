@@ -586,7 +586,7 @@ def fork_with_lock_held(paths: list[str], whose: str) -> None:
     loader = make_loader("sequential", paths)
     held = iter(loader)
     next(held)
-    locks: dict[str, Any] = {"iterator": held._feed._changed, "budget": loader._budget._lock}
+    locks: dict[str, Any] = {"iterator": held._feed._lock, "budget": loader._budget._lock}
     taken, done = threading.Event(), threading.Event()
 
     def hold(lock: Any) -> None:

@@ -30,6 +30,7 @@ from framefeed import (
     VideoLoader,
     media,
 )
+from framefeed.data.decoding import Decoding
 from framefeed.data.feed import Feed
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.media import PathMedia
@@ -354,7 +355,7 @@ def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytes
     opened = type(dataset.videos).__getitem__
 
     def open_again(videos: Any, number: int) -> Any:
-        if number == 1 and sys._getframe(1).f_code.co_name == "_decode":
+        if number == 1 and sys._getframe(1).f_code.co_name == "decode":
             raise SourceError(paths[1], "is gone")
         return opened(videos, number)
 
@@ -568,7 +569,7 @@ def hanging(request: pytest.FixtureRequest, paths: list[str], monkeypatch: pytes
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(Feed, "_open_next"), (Feed, "_prefetch"), (Feed, "_together"), (CpuWorkshop, "decode"), (CpuWorkshop, "take")],
+    [(Feed, "_open_next"), (Feed, "_prefetch"), (Decoding, "together"), (CpuWorkshop, "decode"), (CpuWorkshop, "take")],
 )
 def test_a_defect_is_raised(
     kind: type, name: str, num_threads: int, paths: list[str], monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ from framefeed import (
     VideoDataset,
     VideoLoader,
 )
-from framefeed.data.feed import Feed
+from framefeed.data.decoding import Decoding
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.decode.cpu import CpuFactory
 from framefeed.decode.engine import Engine
@@ -162,20 +162,20 @@ def test_batches_as_a_gpu_makes_them(
     monkeypatch.setattr(CpuWorkshop, "groups_ahead", 4)
     monkeypatch.setattr(CpuWorkshop, "frames_at_once", at_once)
     together: list[int] = []
-    decode, choose = CpuWorkshop.decode, Feed._together
+    decode, choose = CpuWorkshop.decode, Decoding.together
 
     def count(self: Any, video: Any, source: Any, frames: Any, *more: Any, **options: Any) -> None:
         together.append(len(np.unique(video.starts[list(frames)])))
         decode(self, video, source, frames, *more, **options)
 
-    def check(self: Feed, job: Any) -> list[Any]:
+    def check(self: Decoding, job: Any) -> list[Any]:
         jobs = choose(self, job)
         if len(jobs) > 1:  # where little is wanted of a group, it is decoded by itself
             starts = self._videos[job.video].starts
             assert all(2 * len(each.frames) >= (starts == each.start).sum() for each in jobs)
         return jobs
 
-    monkeypatch.setattr(Feed, "_together", check)
+    monkeypatch.setattr(Decoding, "together", check)
     monkeypatch.setattr(CpuWorkshop, "decode", count)
     truth = truths["single"]
     loader = VideoLoader(

@@ -162,8 +162,8 @@ def test_only_batches_that_were_handed_out_count(paths: list[str]) -> None:
     loader = help.make_loader("shuffle", paths, buffer_length=6)
     iterator = iter(loader)
     done = [help.rows(next(iterator)), help.rows(next(iterator))]
-    feed = iterator._feed
-    assert help.poll(lambda: len(feed._open) == 6 and not any(batch.remaining for batch in feed._open))
+    board = iterator._feed._board
+    assert help.poll(lambda: len(board.open) == 6 and not any(batch.remaining for batch in board.open))
     state = _json(loader.state_dict())
     assert state["batch"] == 2
     rest = help.epoch_rows(iterator)
