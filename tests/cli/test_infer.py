@@ -13,6 +13,7 @@ import pytest
 
 from cli.conftest import Run
 from framefeed.cli import main
+from framefeed.infer import api
 from framefeed.infer.rows import read_rows
 from framefeed.infer.shapes import CLASSES, ShapeDetector, export, write_shape_clip
 
@@ -95,21 +96,21 @@ def test_models_that_cannot_be_used(run: Run, folder: Path, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupted(folder: Path, tmp_path: Path) -> None:
+def test_interrupted(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle, from outside; then the same command."""
     output = tmp_path / "found.csv"
     argv = ["infer", str(folder), "--device", "cpu", "--frame-skip", "1", "-o", str(output)]
     slow = tmp_path / "slow.py"
     slow.write_text(
-        "import signal, sys, time, torch\n"
-        "torch.set_num_threads(1)\n"
+        "import os, signal, sys, time, torch\n"
         "from framefeed.infer.shapes import ShapeDetector\n"
         f"detector = ShapeDetector{SIZE}\n"
         "def model(batch):\n"
-        "    time.sleep(0.1)\n"
+        "    time.sleep(float(os.environ.get('PAUSE', 0)))\n"
         "    return detector(batch)\n"
         f"model.image_size = {SIZE}\n"
         "if __name__ == '__main__':\n"
+        "    torch.set_num_threads(1)\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "    from framefeed.cli import main\n"
         "    import framefeed.infer.api as api\n"
@@ -117,7 +118,8 @@ def test_interrupted(folder: Path, tmp_path: Path) -> None:
         "    sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, str(slow), *argv, "--model", "slow:model"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    slowly = {**os.environ, "PAUSE": "0.1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=slowly, stderr=subprocess.PIPE, text=True) as process:
         try:
             journal = tmp_path / "found.csv.work" / "journal"
             until = time.monotonic() + 30
@@ -129,8 +131,13 @@ def test_interrupted(folder: Path, tmp_path: Path) -> None:
             process.kill()
     assert (process.returncode, err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
     assert not output.exists()
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "of these frames were done before" in ran.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert api.run.__kwdefaults__ is not None
+    monkeypatch.setitem(api.run.__kwdefaults__, "segment_frames", 10)
+    ran = run(*command[2:])
+    sys.modules.pop("slow", None)
+    assert ran.code == 0 and "of these frames were done before" in ran.out
     assert read_rows(output).num_rows == 2 * 60 * 3
 
 
