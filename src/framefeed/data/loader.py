@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 from framefeed.data.assembly import MISSING, Assembly
+from framefeed.data.closing import closer
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.data.feed import Feed
 from framefeed.data.frame_dataset import LABELS, FrameDataset
@@ -379,6 +380,7 @@ class LoaderIterator:
     """One pass through an epoch. ``close`` ends it early; so does letting go of it."""
 
     def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
+        closer.start()
         self._progress = progress
         self._loader = loader
         batches = loader._epochs.batches(progress.epoch, progress.position)
@@ -397,8 +399,10 @@ class LoaderIterator:
         )
         if self._separation is not None:
             self._separation.start(lambda: feed.reached)
-        self._close = weakref.finalize(self, _close, feed, self._separation, loader._resting)
-        self._close.atexit = False  # the feeds see to that themselves, all together
+        self._ending = (feed, self._separation, loader._resting)
+        # Not closed by whatever thread happens to let go of it.
+        self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
+        self._let_go.atexit = False  # the feeds see to that themselves, all together
         self._bar: ProgressLine | None = None
         if loader._progress:
             total = loader._num_batches()
@@ -441,12 +445,13 @@ class LoaderIterator:
 
     def close(self) -> None:
         """Stops decoding and gives memory back."""
-        self._close()
+        if self._let_go.detach() is not None:
+            _close(*self._ending)
         if self._bar is not None:
             self._bar.close()
 
     def _end(self) -> None:
-        self._progress.finished = self.finished or self._close.alive
+        self._progress.finished = self.finished or self._let_go.alive
         self.close()
 
     def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
+from framefeed.data.closing import closer
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.packet_group import PacketGroup, take_group
 from framefeed.data.parcels import Asking, GroupReader, Key, Needs, Parcel
@@ -73,7 +74,7 @@ class PacketWorkers:
         # Not held by this object alone: where it goes as part of a cycle, the queues of the processes may be gone
         # before torch can tell them to end, which then takes ten seconds.
         self._begun: list[Any] = []
-        weakref.finalize(self, _end, self._begun).atexit = False
+        weakref.finalize(self, closer.note, _end, self._begun).atexit = False
 
     @property
     def are_alive(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ class BufferPool:
 
     def reset(self) -> None:
         """Drops all unused blocks."""
-        # Reentrant, because a block may come back from the garbage collector in the middle of an allocation.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._free: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
+        self._returned: deque[NDArray[np.uint8]] = deque()
         self.free_bytes = 0
 
     def allocate(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -63,6 +63,7 @@ class BufferPool:
 
     def _take(self, size: int) -> NDArray[np.uint8] | None:
         with self._lock:
+            self._accept()
             for key in reversed(self._free):
                 if size <= self._free[key].nbytes <= size + size // 4:
                     block = self._free.pop(key)
@@ -71,12 +72,22 @@ class BufferPool:
         return None
 
     def _give_back(self, block: NDArray[np.uint8]) -> None:
-        with self._lock:
+        # By the garbage collector, too: in any thread, even one that has the lock.
+        self._returned.append(block)
+        if self._lock.acquire(blocking=False):  # otherwise whoever comes next sees to it
+            try:
+                self._accept()
+            finally:
+                self._lock.release()
+
+    def _accept(self) -> None:
+        while self._returned:
+            block = self._returned.popleft()
             self._free[id(block)] = block
             self.free_bytes += block.nbytes
-            while self.free_bytes > self._max_bytes:
-                _, dropped = self._free.popitem(last=False)
-                self.free_bytes -= dropped.nbytes
+        while self.free_bytes > self._max_bytes:
+            _, dropped = self._free.popitem(last=False)
+            self.free_bytes -= dropped.nbytes
 
 
 _POOL = BufferPool(MAX_POOLED_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 import av
@@ -121,9 +121,11 @@ class _Idle:
     def reset(self) -> None:
         self._lock = threading.Lock()
         self._walkers: OrderedDict[int, tuple[VideoIndex, _Walker]] = OrderedDict()
+        self._returned: deque[tuple[VideoIndex, _Walker]] = deque()
 
     def take(self, index: VideoIndex, near: int) -> _Walker | None:
         with self._lock:
+            self._accept()
             for key, (owner, walker) in reversed(self._walkers.items()):
                 if owner is index and walker.next <= near:
                     del self._walkers[key]
@@ -135,11 +137,22 @@ class _Idle:
         return None
 
     def put(self, index: VideoIndex, walker: _Walker) -> None:
-        with self._lock:
-            self._walkers[id(walker)] = (index, walker)
+        # By the garbage collector, too, where a generator was left: in any thread, even one that has the lock.
+        self._returned.append((index, walker))
+        if not self._lock.acquire(blocking=False):
+            return  # whoever comes next sees to it
+        try:
+            self._accept()
             old = [self._walkers.popitem(last=False)[1][1] for _ in range(len(self._walkers) - MAX_IDLE)]
+        finally:
+            self._lock.release()
         for walker in old:
             walker.close()
+
+    def _accept(self) -> None:
+        while self._returned:
+            index, walker = self._returned.popleft()
+            self._walkers[id(walker)] = (index, walker)
 
 
 _IDLE = _Idle()
