@@ -7,14 +7,16 @@ import operator
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
 import torch
 
 from framefeed.data.assembly import MASK, MISSING, Assembly, SampleShape, shape_conflict, with_cameras
+from framefeed.data.closing import closer
 from framefeed.data.frame_dataset import LABELS, FrameDataset, checked_processing
 from framefeed.data.group_store import Claim, GroupStore, HeldGroup, Places
 from framefeed.data.loader import parse_bytes
@@ -263,7 +265,9 @@ class PacketDecoder:
         process, workshop, store = self._process, self._workshop, self._store
         source: Iterator[PacketBatch] | None = None
         lost: Exception | None = None
+        closer.start()
         workshop.begin()
+        end: Callable[[], None] = partial(_end_pass, process, workshop, store, under_way)
         try:
             source = iter(batches)
             while True:
@@ -283,13 +287,12 @@ class PacketDecoder:
                     break
             if lost is not None:
                 raise lost
+        except GeneratorExit:  # perhaps from the garbage collector, in any thread and with any lock held
+            end = partial(closer.note, end)
+            raise
         finally:
             source = None  # ends its workers, whoever keeps the traceback of an error
-            if process == os.getpid():
-                workshop.end()
-                for work in under_way:
-                    work.abandon()
-                store.drop_frames()
+            end()
 
     def decode(self, packets: PacketBatch) -> dict[str, Any]:
         """A batch; an empty one where no sample is left.
@@ -483,6 +486,15 @@ class _Videos:
         held = self._groups[place]
         assert isinstance(held, HeldGroup)
         return held.video
+
+
+def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: Iterable[_Work]) -> None:
+    """Lets go of what batches have that nobody waits for."""
+    if process == os.getpid():
+        workshop.end()
+        for work in under_way:
+            work.abandon()
+        store.drop_frames()
 
 
 def _conflicts(groups: Sequence[HeldGroup | FramefeedError]) -> dict[int, FramefeedError]:

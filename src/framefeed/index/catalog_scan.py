@@ -229,14 +229,14 @@ def scan_files(
         _Here() if here else _Elsewhere(timeout_seconds) for _ in range(min(num_workers, len(paths)))
     ]
     results: queue.SimpleQueue[tuple[str, Outcome | BaseException]] = queue.SimpleQueue()
-    tasks, lock = iter(paths), threading.Lock()
+    tasks, lock, stopped = iter(paths), threading.Lock(), False
 
     def work(scanner: _Scanner) -> None:
         try:
             while True:
                 with lock:
                     path = next(tasks, None)
-                if path is None:
+                if path is None or stopped:
                     return
                 results.put((path, scanner.scan(path)))
         except BaseException as error:
@@ -250,8 +250,7 @@ def scan_files(
     try:
         yield from _collect(results, len(paths))
     finally:
-        with lock:
-            tasks = iter(())
+        stopped = True
         for scanner, thread in zip(scanners, threads, strict=True):
             scanner.stop()
             if not here:  # a scan in a thread cannot be stopped, and Ctrl-C does not wait for it

@@ -7,11 +7,13 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from framefeed.data import VideoDataset, VideoLoader
+from framefeed.data.closing import closer
 from framefeed.decode.engine import available_cpus
 from framefeed.errors import CatalogError, FramefeedError
 from framefeed.index import Catalog
@@ -164,6 +166,7 @@ class Worker:
         with self.on_stream():
             iterator = iter(loader)
         running: deque[tuple[int, list[tuple[str, int]], Running]] = deque()
+        close: Callable[[], None] = iterator.close
         try:
             while True:
                 with self.on_stream():
@@ -185,8 +188,11 @@ class Worker:
                     number, labels, run = running.popleft()
                     work.add(number, labels, run.result(), fit)
                 yield from work.finish_up_to(number + 1)
+        except GeneratorExit:  # perhaps from the garbage collector, in any thread and with any lock held
+            close = partial(closer.note, close)
+            raise
         finally:
-            iterator.close()
+            close()
             for *_, run in running:
                 run.cancel()
             self.stats.model_seconds += lanes.seconds - before
