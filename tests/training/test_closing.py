@@ -51,9 +51,11 @@ class CollectingLock:
 
 @pytest.fixture(autouse=True)
 def not_by_itself() -> Iterator[None]:
-    """The garbage collector runs when it is told to."""
+    """The garbage collector runs when it is told to, and looks at what is new."""
     gc.disable()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.enable()
 
 
