@@ -87,6 +87,11 @@ def _ray() -> Any:
     return ray
 
 
+def _lives() -> dict[str, Any]:
+    """How often Ray starts a worker again, and gives it what the dead one had."""
+    return {"max_restarts": MAX_RESTARTS, "max_task_retries": MAX_RETRIES}
+
+
 class _Actor:
     """A worker, as Ray Data calls it: with segments, for what was found in them."""
 
@@ -205,8 +210,7 @@ class RayExecutor:
             compute=pool,
             num_cpus=given.cpus_per_worker,
             num_gpus=gpus or None,
-            max_restarts=MAX_RESTARTS,
-            max_task_retries=MAX_RETRIES,
+            ray_remote_args_fn=_lives,
         )
         try:
             for row in found.iter_rows():
