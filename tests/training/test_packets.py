@@ -843,4 +843,4 @@ def test_a_forked_process_decodes_on_its_own(paths: list[str]) -> None:
     expected = help.truth(help.make_dataset(paths))
     in_child, in_parent = child.lines
     assert in_child == expected
-    assert in_parent == {"code": 0, "rest": expected, "rows": expected}
+    assert in_parent == {"code": 0, "rest": expected, "rows": expected}, child.errors

@@ -7,6 +7,7 @@ holds none.
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections import deque
@@ -17,6 +18,9 @@ from typing import Any
 from framefeed.forking import in_forked_children
 
 __all__ = ["Closer", "closer"]
+
+# How long the process waits at its end for what is being done.
+MAX_EXIT_SECONDS = 1.0
 
 
 class Closer:
@@ -31,12 +35,13 @@ class Closer:
         self._wake: SimpleQueue[None] = SimpleQueue()  # can be put into from anywhere
         self._busy = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Sees to it that there is a thread for what will be noted, and does what has been."""
         self.settle()
         with self._busy:
-            if self._thread is None:
+            if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(
                     target=self._work, args=(self._wake,), name="framefeed-closer", daemon=True
                 )
@@ -45,7 +50,8 @@ class Closer:
     def note(self, work: Callable[..., None], *arguments: Any) -> None:
         """Has something done."""
         self._noted.append((work, arguments))
-        self._wake.put(None)
+        if not self._stopped:
+            self._wake.put(None)
 
     def settle(self) -> None:
         """Does what has been noted so far, or waits until that is done."""
@@ -58,11 +64,21 @@ class Closer:
                     sys.excepthook(*sys.exc_info())
                 del work, arguments
 
+    def stop(self) -> None:
+        """Ends the thread: a thread that frees tensors when the interpreter goes away would take the process down."""
+        self._stopped = True
+        self._wake.put(None)
+        if self._thread is not None:
+            self._thread.join(MAX_EXIT_SECONDS)
+
     def _work(self, wake: SimpleQueue[None]) -> None:
-        while True:
+        while not self._stopped:
             wake.get()
-            self.settle()
+            if not self._stopped:
+                self.settle()
 
 
 closer = Closer()
 """For the whole process."""
+
+atexit.register(closer.stop)
