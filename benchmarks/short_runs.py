@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from framefeed.bench.gpu_device import Gpu, side_by_side
-from framefeed.bench.gpu_ours import LEAST_SIZE, Packets, _view
+from framefeed.bench.gpu_ours import LEAST_SIZE, Packets, new_decoder, view
 from framefeed.bench.gpu_peers import library
 
 
@@ -29,7 +29,7 @@ class Runs:
 
     def __init__(self, packets: Packets, decoders: list[Any], length: int) -> None:
         self._decoders = decoders
-        self._runs = [_view(bytearray(b"".join(group[:length]))) for group in packets.groups]
+        self._runs = [view(bytearray(b"".join(group[:length]))) for group in packets.groups]
         self._random = [random.Random(number) for number in range(len(decoders))]
         self._packets = [library().PacketData() for _ in decoders]
 
@@ -59,19 +59,8 @@ def main() -> None:
         made: list[Any] = []
         for count in sorted(arguments.decoders):
             while len(made) < count:
-                made.append(
-                    nvc.CreateDecoder(
-                        gpuid=0,
-                        codec=getattr(nvc.cudaVideoCodec, arguments.codec.upper()),
-                        cudacontext=0,
-                        cudastream=device.new_stream().cuda_stream,
-                        usedevicememory=1,
-                        maxwidth=LEAST_SIZE[0],
-                        maxheight=LEAST_SIZE[1],
-                        outputColorType=nvc.OutputColorType.NATIVE,
-                        latency=getattr(nvc.DisplayDecodeLatencyType, latency),
-                    )
-                )
+                mode = getattr(nvc.DisplayDecodeLatencyType, latency)
+                made.append(new_decoder(device, arguments.codec, LEAST_SIZE, latency=mode))
             rates = []
             for length in arguments.lengths:
                 runs = Runs(packets, made[:count], length)

@@ -22,7 +22,19 @@ from framefeed.bench.gpu_clips import ClipSet, expected_numbers, read_numbers
 from framefeed.bench.gpu_device import Device, Run, side_by_side
 from framefeed.bench.gpu_peers import BATCH, InProcess, PeerProcess, PeerTask, RandomNumbers, library, message
 
-__all__ = ["FULL", "HALF", "Bare", "Contender", "Loader", "PeerContender", "RandomBatches", "Singles"]
+__all__ = [
+    "FULL",
+    "HALF",
+    "Bare",
+    "Contender",
+    "Loader",
+    "Packets",
+    "PeerContender",
+    "RandomBatches",
+    "Singles",
+    "new_decoder",
+    "view",
+]
 
 FULL = ProcessDesc(type="byte")
 HALF = ProcessDesc(type="half", scale_width=224, scale_height=224, normalized=True)
@@ -78,6 +90,29 @@ def _groups(path: Path, codec: str) -> Iterator[list[bytearray]]:
     yield group
 
 
+def new_decoder(device: Device, codec: str, size: tuple[int, int], **more: Any) -> Any:
+    """A decoder as framefeed makes them, on a stream of its own.
+
+    Args:
+        device: Where.
+        codec: As FFmpeg calls it.
+        size: Width and height of pictures.
+        more: Further arguments of PyNvVideoCodec.
+    """
+    nvc = library()
+    return nvc.CreateDecoder(
+        gpuid=0,
+        codec=getattr(nvc.cudaVideoCodec, codec.upper()),
+        cudacontext=0,
+        cudastream=device.new_stream().cuda_stream,
+        usedevicememory=1,
+        maxwidth=max(LEAST_SIZE[0], size[0]),
+        maxheight=max(LEAST_SIZE[1], size[1]),
+        outputColorType=nvc.OutputColorType.NATIVE,
+        **more,
+    )
+
+
 class Bare:
     """Decoders on threads that do nothing else, with packets from memory; their pictures are counted and left.
 
@@ -102,7 +137,7 @@ class Bare:
         length = PIECE if bulk else 1
         # Views keep the memory where it is; an address and a length are all that is handed over.
         self._groups = [
-            [_view(bytearray(b"".join(group[at : at + length]))) for at in range(0, len(group), length)]
+            [view(bytearray(b"".join(group[at : at + length]))) for at in range(0, len(group), length)]
             for group in packets.groups
         ]
         self._packets = [library().PacketData() for _ in decoders]
@@ -114,20 +149,7 @@ class Bare:
     @staticmethod
     def make_decoders(device: Device, clips: ClipSet) -> list[Any]:
         """As many as framefeed uses, each on a stream of its own."""
-        nvc = library()
-        return [
-            nvc.CreateDecoder(
-                gpuid=0,
-                codec=getattr(nvc.cudaVideoCodec, clips.codec.upper()),
-                cudacontext=0,
-                cudastream=device.new_stream().cuda_stream,
-                usedevicememory=1,
-                maxwidth=max(LEAST_SIZE[0], clips.width),
-                maxheight=max(LEAST_SIZE[1], clips.height),
-                outputColorType=nvc.OutputColorType.NATIVE,
-            )
-            for _ in range(device.num_decoders)
-        ]
+        return [new_decoder(device, clips.codec, (clips.width, clips.height)) for _ in range(device.num_decoders)]
 
     def work(self, thread: int) -> int:
         """A group."""
@@ -188,7 +210,8 @@ class Bare:
         self._groups = []
 
 
-def _view(data: bytearray) -> tuple[int, int, Any]:
+def view(data: bytearray) -> tuple[int, int, Any]:
+    """Address and length, and what keeps the memory where it is."""
     holder = ctypes.c_char.from_buffer(data)
     return ctypes.addressof(holder), len(data), holder
 

@@ -24,7 +24,10 @@ MAX_EXIT_SECONDS = 1.0
 
 
 class Closer:
-    """Does what has been noted, soon. ``note`` may be called from finalizers, the rest may not."""
+    """Does what has been noted, soon. ``note`` may be called from finalizers, the rest may not.
+
+    No ``Threads``: these begin a thread when they are given something to do, which takes locks.
+    """
 
     def __init__(self) -> None:
         self._reset()
