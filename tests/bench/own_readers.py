@@ -65,5 +65,15 @@ class Slow(FramefeedReader):
         return super().read_frames(indices)
 
 
+class SlowSeek(FramefeedReader):
+    """Finds each frame very slowly."""
+
+    name = "slow seek"
+
+    def _seek(self, number: int) -> Any:
+        time.sleep(0.2)
+        return super()._seek(number)
+
+
 class NoReader:
     """Is none."""

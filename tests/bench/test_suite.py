@@ -19,7 +19,7 @@ import pytest
 from framefeed.bench.suite import run as suite_run
 from framefeed.bench.suite.config import CASES, Config, requests
 from framefeed.bench.suite.run import Bench
-from framefeed.bench.suite.truth import Painted, Seen, look_at, thumbnail
+from framefeed.bench.suite.truth import Painted, Seen, Truth, look_at, thumbnail
 from framefeed.bench.suite.videos import Video, generate, open_video
 from framefeed.bench.suite.worker import Job, ReaderFailed, Worker, reader_class
 from framefeed.cli import main
@@ -225,6 +225,25 @@ def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: 
     assert said[-1][0] <= said[-1][1] == 3 * 4 and [done for done, _, _ in said] == sorted(done for done, _, _ in said)
     assert document["configuration"]["batch_sizes"] == [8] and document["videos"][1]["gop"] == 30
     assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_a_mode_that_takes_for_ever_is_not_looked_at(
+    videos: list[Video], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str] = []
+    check = Worker.check
+
+    def note(worker: Worker, job: Job, truth: Truth) -> Any:
+        modes.append(job.mode)
+        return check(worker, job, truth)
+
+    monkeypatch.setattr(Worker, "check", note)
+    config = Config(("own_readers:SlowSeek",), cases=("in-order",), repeat=1, least_seconds=0)
+    bench = Bench(config, videos[:1], tmp_path / "x.json", search=[HERE])
+    bench.run(lambda *what: None)
+    assert modes == ["stream"]
+    (row,) = bench.document["results"]
+    assert row["mode"] == "stream" and not row["wrong"] and row["error"] is None
 
 
 def test_readers_take_turns(videos: list[Video], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

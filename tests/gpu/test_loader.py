@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -69,6 +74,47 @@ def test_no_decoder_is_made_after_the_first_epoch(clip_folder: Path) -> None:
         for _ in loader:
             pass
     assert cuda_engine(0).pool.created == made
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_memory_is_free_again_without_a_collector(order: str, clip_folder: Path) -> None:
+    loader = VideoLoader(_dataset(clip_folder, "cuda"), 4, order=order, memory_budget="1MB")
+    taken = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            for _ in loader:
+                pass
+            torch.cuda.synchronize()
+            taken.append(torch.cuda.memory_allocated())
+    finally:
+        gc.enable()
+    batch = sum(tensor.nbytes for tensor in next(iter(loader)).values() if isinstance(tensor, torch.Tensor))
+    assert max(taken[1:]) - taken[0] <= 3 * batch, taken  # the last ones may be in some thread's hands
+
+
+def test_kernels_are_compiled_by_many_threads(clip_folder: Path, tmp_path: Path) -> None:
+    script = """
+        import sys
+        from framefeed import ProcessDesc, VideoDataset, VideoLoader
+        desc = ProcessDesc(type="half", scale_width=32, scale_height=24, random_flip=True)
+        dataset = VideoDataset([sys.argv[1]] * 14, processing={"frames": desc}, device="cuda")
+        print(sum(len(batch["frames"]) for batch in VideoLoader(dataset, 14, order="chunked:14", drop_last=False)))
+        print(len(dataset))
+    """
+    path = clips.make("h264_b_pyramid", clip_folder)
+    for turn in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), str(path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / str(turn))},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(set(done.stdout.split())) == 1
 
 
 def test_leaving_early(clip_folder: Path) -> None:

@@ -31,6 +31,7 @@ from framefeed import Catalog
 from framefeed.index import catalog_build, catalog_scan
 signal.signal(signal.SIGINT, signal.default_int_handler)
 catalog_build.SAVE_SECONDS = 0.1
+catalog_scan.THREAD_FILES = 16
 catalog_scan._COMMAND = sys.argv[3]
 catalog = Catalog.build(sys.argv[1], sys.argv[2], num_workers=2)
 print(len(catalog), catalog[0].num_frames, len(catalog.report))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from framefeed import ProcessDesc, VideoDataset, VideoLoader
 from framefeed.data import parse_bytes
+from framefeed.data.assembly import Assembly
 from framefeed.data.workshop import CpuWorkshop
 
 from .clips_help import clip, clips_of, eventually, loader_threads, settled_stats, within
@@ -170,6 +173,41 @@ def test_the_process_stays_within_the_budget(
     assert found["frames"] == 8 * batches
     assert 0.8 * budget < found["pool"] <= budget
     assert found["rss"] - without <= budget + CONSTANT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"memory_budget": 0}, {"order": "shuffle"}, {"order": "shuffle", "memory_budget": 20 * LARGE}, {"num_workers": 1}],
+    ids=str,
+)
+def test_batches_are_gone_when_nobody_has_them(
+    options: dict[str, Any], dataset: VideoDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the garbage collector comes: between two of its visits there may be more than a GPU holds."""
+    there: weakref.WeakSet[Assembly] = weakref.WeakSet()
+    assemble = CpuWorkshop.assemble
+
+    def noted(self: CpuWorkshop, *arguments: Any) -> Assembly:
+        made = assemble(self, *arguments)
+        there.add(made)
+        return made
+
+    monkeypatch.setattr(CpuWorkshop, "assemble", noted)
+    loader = VideoLoader(dataset, 4, num_threads=2, **options)
+    gc.collect()
+    gc.disable()
+    try:
+        batches = iter(loader)
+        for _ in range(len(loader) // 2):
+            next(batches)
+        batches.close()
+        del batches
+        assert eventually(5, lambda: not there), f"{len(there)} are left"
+        for _ in loader:
+            pass
+        assert eventually(5, lambda: not there), f"{len(there)} are left"
+    finally:
+        gc.enable()
 
 
 def test_memory_stays_flat_over_many_epochs(dataset: VideoDataset) -> None:

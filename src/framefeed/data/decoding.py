@@ -157,6 +157,7 @@ class Decoding:
         self.frames.clear()
         self._failed.clear()
         self.hopeless.clear()
+        self._queued.clear()
         for job in self._running.values():
             self._retain(job)
 
@@ -271,9 +272,11 @@ class Decoding:
                 job.retained = 0
                 if job.abandoned:
                     self._hanging.discard(job.video)  # it has come back
+                if self._running.get(job.group) is job:
+                    del self._running[job.group]
                 if self._is_over(job):
+                    job.waiting.clear()  # what nobody waits for must not keep batches
                     continue
-                del self._running[job.group]
                 for number in sorted(job.undelivered):
                     self._fail_frame(job, number, _error_of(self._filenames[job.video], number, error))
                 if job.then is not None:
@@ -307,7 +310,7 @@ class Decoding:
         frame = self.frames[key]
         if not frame.waiting or not self._ahead.let_go(key):
             return False
-        frame.waiting = tuple(batch.plain for batch, _ in frame.waiting)
+        frame.waiting = tuple((batch, False) for batch, _ in frame.waiting)
         self._board.nothing_to_prefetch = False
         return True
 

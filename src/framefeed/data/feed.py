@@ -366,9 +366,7 @@ class Feed:
             self._stats.misses += len(missing)
             targets = batch.assembly.targets if batch.assembly is not None else {}
             self._wait_for_held(batch, held, targets)
-            for key in missing:
-                if key in targets and self._wait_for_missing(batch, key):
-                    new.add(key)
+            new.update(self._wait_for_missing(batch, [key for key in missing if key in targets]))
         for job in opening.jobs:
             self._decoding.submit(job, {number for number in job.now if (job.video, number) in new})
         self._decoding.drop_frames()
@@ -376,6 +374,7 @@ class Feed:
     def _wait_for_held(self, batch: FinishedBatch, held: Sequence[Key], targets: Collection[Key]) -> None:
         """Puts kept frames into a batch, or has it wait for those that are on their way."""
         ready: list[Key] = []
+        waiter = (batch, True)  # one for all: what is made for each frame makes work for the garbage collector
         for key in held:
             if key not in targets:  # of samples that failed
                 self._ahead.release(key)
@@ -384,24 +383,25 @@ class Feed:
             if frame.bases is not None:
                 ready.append(key)
             else:
-                frame.waiting = (*frame.waiting, batch.claimed)
+                frame.waiting = (*frame.waiting, waiter)
         step = self._workshop.put_length
         for low in range(0, len(ready), step):
             self._submit_finishing(batch, ready[low : low + step])
 
-    def _wait_for_missing(self, batch: FinishedBatch, key: Key) -> bool:
-        """Has a batch wait for a frame that is not to be kept; returns whether nobody did before."""
-        failed = self._decoding.known_failure(key)
-        if failed is not None:
-            batch.fail(key, failed)
-            self._board.done(batch, 1)
-            return False
-        frame = self._decoding.frames.get(key)
-        is_new = frame is None
-        if frame is None:
-            frame = self._decoding.frames.new(key)
-        frame.waiting = (*frame.waiting, batch.plain) if frame.waiting else batch.alone
-        return is_new
+    def _wait_for_missing(self, batch: FinishedBatch, keys: Sequence[Key]) -> Iterator[Key]:
+        """Has a batch wait for frames that are not to be kept; gives those that nobody waited for before."""
+        alone = ((batch, False),)
+        for key in keys:
+            failed = self._decoding.known_failure(key)
+            if failed is not None:
+                batch.fail(key, failed)
+                self._board.done(batch, 1)
+                continue
+            frame = self._decoding.frames.get(key)
+            if frame is None:
+                frame = self._decoding.frames.new(key)
+                yield key
+            frame.waiting = frame.waiting + alone if frame.waiting else alone
 
     # --- kept frames -> batch -------------------------------------------------------------------------------------
 

@@ -26,8 +26,6 @@ class FinishedBatch:
         rows: For each row of the assembly, the place of its sample in ``samples``.
         errors: By place in ``samples``, what went wrong.
         charge: What it takes of the budget, because it was opened earlier than was asked for.
-        plain, claimed: How it is entered among those who wait for a frame, without and with a claim.
-        alone: All who wait for a frame, where it is the only one.
     """
 
     samples: Samples
@@ -36,12 +34,6 @@ class FinishedBatch:
     errors: dict[int, Exception] = field(default_factory=dict)
     remaining: int = 0
     charge: int = 0
-
-    def __post_init__(self) -> None:
-        # One of each for all its frames: what is made for each of them makes work for the garbage collector.
-        self.plain: Waiter = (self, False)
-        self.claimed: Waiter = (self, True)
-        self.alone: tuple[Waiter, ...] = (self.plain,)
 
     def fail(self, key: Key, error: Exception) -> None:
         """Notes that a frame cannot be had."""

@@ -30,7 +30,7 @@ __all__ = ["TIMEOUT", "Failure", "Outcome", "WorkerError", "scan_files", "scan_o
 TIMEOUT = "ScanTimeout"
 """``Failure.error`` of a scan that took too long."""
 
-THREAD_FILES = 16  # up to here threads are done before a worker process has started (about 0.3 s)
+THREAD_FILES = 64  # up to here threads are done before worker processes have started (about 0.3 s)
 START_SECONDS = 120  # a worker imports PyAV, which takes its time on a cold network disk
 TICK_SECONDS = 1.0  # how often the caller gets a chance to save what it has while no scan finishes
 

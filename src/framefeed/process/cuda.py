@@ -548,6 +548,21 @@ _KEPT = _Kept()
 
 # --- launches -------------------------------------------------------------------------------------------------------
 
+_compiled: set[Hashable] = set()
+_compiling = threading.Lock()
+
+
+def _run(kernel: Any, grid: tuple[int, ...], variant: tuple[Hashable, ...], arguments: tuple[Any, ...]) -> None:
+    """Launches a kernel. The first time it is compiled, by one thread: others would do the same, and Triton imports
+    parts of itself for it, which may fail where several threads do so at once."""
+    key = (kernel, variant)
+    if key in _compiled:
+        kernel[grid](*arguments)
+        return
+    with _compiling:
+        kernel[grid](*arguments)
+        _compiled.add(key)
+
 
 @dataclass(frozen=True)
 class _Launch:
@@ -585,7 +600,8 @@ def convert(
     launch: _Launch = _KEPT.get((conversion, sources.device), lambda: _prepare(conversion, sources.device))
     samples = pitch // 2 if conversion.surface.wide else pitch
     with on_stream(stream, sources.device):
-        launch.kernel[(*launch.grid, count)](launch.table, sources, targets, samples, *launch.constants)
+        arguments = (launch.table, sources, targets, samples, *launch.constants)
+        _run(launch.kernel, (*launch.grid, count), (sources.device, samples % 16, *launch.constants), arguments)
 
 
 def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
@@ -632,12 +648,11 @@ def finish(
     if count == 0:
         return
     device, strides = batch.device, batch.stride()
-    values = _KEPT.get((bound.desc, device), lambda: _valueson_stream(bound, device))
+    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))
     table = _KEPT.get((bound, strides, device), lambda: _finish_table(bound, strides).to(device))
     with on_stream(stream, device):
-        _finish_kernel[(*_grid(bound.output_size, FINISH_TILE), count)](
-            table, values, bases, batch, rows, places, placements, *FINISH_TILE
-        )
+        arguments = (table, values, bases, batch, rows, places, placements, *FINISH_TILE)
+        _run(_finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, batch.dtype), arguments)
 
 
 def _finish_table(bound: BoundDesc, strides: tuple[int, ...]) -> torch.Tensor:
@@ -647,7 +662,7 @@ def _finish_table(bound: BoundDesc, strides: tuple[int, ...]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64)
 
 
-def _valueson_stream(bound: BoundDesc, device: torch.device) -> torch.Tensor:
+def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(value_tables(bound.desc)).view(DTYPES[bound.desc.type][0]).to(device)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ __all__ = ["FORMAT", "Bench", "find_readers"]
 
 FORMAT = "framefeed bench 1"
 EXAMPLES = 8  # wrong frames that are named
+FAR_SLOWER = 4.0
 
 
 @dataclass
@@ -52,10 +53,16 @@ class Entry:
     error: str | None = None
 
     def prepare(self, video: Video) -> None:
-        """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest."""
+        """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest.
+
+        A mode that is slower by far than one that is right is not looked at: some libraries take minutes for it.
+        """
         best: tuple[bool, float] | None = None
         errors = []
-        for mode, job in self.jobs.items():
+        expected = self._expected_seconds()
+        for mode, job in sorted(self.jobs.items(), key=lambda item: expected[item[0]]):
+            if best is not None and not best[0] and expected[mode] > FAR_SLOWER * best[1]:
+                continue
             try:
                 found = self.worker.check(job, video.truth)
                 took = self.worker.time(job).seconds
@@ -68,6 +75,21 @@ class Entry:
         if best is None:
             self.mode = next(iter(self.jobs))
             self.error = "; ".join(dict.fromkeys(errors))
+
+    def _expected_seconds(self) -> dict[str, float]:
+        """About how long each mode takes, by one of its requests."""
+        if len(self.jobs) == 1:
+            return dict.fromkeys(self.jobs, 0.0)
+        expected = {}
+        for mode, job in self.jobs.items():
+            part = replace(job, requests=job.requests[-1:], least_seconds=0.0)
+            try:
+                self.worker.time(part)  # what is done once, as loading libraries, does not count
+                took = self.worker.time(part).seconds
+            except ReaderFailed:  # it is tried all the same: then it is told
+                took = 0.0
+            expected[mode] = took * job.num_frames / max(1, part.num_frames)
+        return expected
 
     def time(self) -> None:
         """Takes a timing."""
