@@ -20,7 +20,12 @@ def main() -> None:
         write_samples(folder)
         desc = ProcessDesc(scale_width=80, scale_height=45, normalized=True)
         dataset = VideoDataset(
-            folder, sequence_length=4, processing={"input": desc}, get_label=sample_label, device=args.device
+            folder,
+            sequence_length=4,
+            processing={"input": desc},
+            get_label=sample_label,
+            device=args.device,
+            fallback="cpu",  # one of the samples is AV1, which some GPUs do not decode
         )
         loader = VideoLoader(dataset, batch_size=4, shuffle=True, memory_budget="64MB")
         augment = VideoAugmentation(*standard_video_augmentations(), seed=0)

@@ -1,6 +1,7 @@
 """Scans many files at once. No file can take the others down with it.
 
-A few files are scanned by threads. Many are scanned by worker processes, each of them fed by a thread: one that
+A few files are scanned by threads: one, because Python lets only one run at a time, and more where files keep them
+waiting. Many are scanned by worker processes, each of them fed by a thread: one that
 crashes or takes too long is killed and replaced, and only the file it was at is given up. Workers are plain
 subprocesses: they import neither the caller's main module nor anything it has loaded, so they start safely from a
 script without a main guard, from a process that has threads or uses CUDA, and from a worker of another pool.
@@ -16,7 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
@@ -32,6 +33,7 @@ TIMEOUT = "ScanTimeout"
 
 THREAD_FILES = 64  # up to here threads are done before worker processes have started (about 0.3 s)
 START_SECONDS = 120  # a worker imports PyAV, which takes its time on a cold network disk
+PATIENCE_SECONDS = 0.02  # a thread that has nothing to show for so long waits for a disk: another one is started
 TICK_SECONDS = 1.0  # how often the caller gets a chance to save what it has while no scan finishes
 
 _COMMAND = """
@@ -225,11 +227,10 @@ def scan_files(
         Each path with its outcome, as they finish, and now and then None when none has finished for a while.
     """
     here = len(paths) <= THREAD_FILES
-    scanners: list[_Scanner] = [
-        _Here() if here else _Elsewhere(timeout_seconds) for _ in range(min(num_workers, len(paths)))
-    ]
+    most = min(num_workers, len(paths))
     results: queue.SimpleQueue[tuple[str, Outcome | BaseException]] = queue.SimpleQueue()
     tasks, lock, stopped = iter(paths), threading.Lock(), False
+    scanners: list[tuple[_Scanner, threading.Thread]] = []
 
     def work(scanner: _Scanner) -> None:
         try:
@@ -244,27 +245,45 @@ def scan_files(
         finally:
             scanner.close()
 
-    threads = [threading.Thread(target=work, args=(scanner,), daemon=True) for scanner in scanners]
-    for thread in threads:
+    def add() -> bool:
+        """Starts one more; returns whether there may be another."""
+        scanner = _Here() if here else _Elsewhere(timeout_seconds)
+        thread = threading.Thread(target=work, args=(scanner,), daemon=True)
+        scanners.append((scanner, thread))
         thread.start()
+        return len(scanners) < most
+
     try:
-        yield from _collect(results, len(paths))
+        may_grow = most > 0 and add()
+        while may_grow and not here:
+            may_grow = add()
+        yield from _collect(results, len(paths), add if may_grow else None)
     finally:
         stopped = True
-        for scanner, thread in zip(scanners, threads, strict=True):
+        for scanner, thread in scanners:
             scanner.stop()
             if not here:  # a scan in a thread cannot be stopped, and Ctrl-C does not wait for it
                 thread.join()
 
 
 def _collect(
-    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]], count: int
+    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]], count: int, add: Callable[[], bool] | None
 ) -> Generator[tuple[str, Outcome] | None, None, None]:
+    """Takes results as they come.
+
+    Args:
+        results: The results.
+        count: How many there will be.
+        add: Starts one more thread, for when there are none for a while.
+    """
     while count:
         try:
-            path, outcome = results.get(timeout=TICK_SECONDS)
+            path, outcome = results.get(timeout=PATIENCE_SECONDS if add is not None else TICK_SECONDS)
         except queue.Empty:
-            yield None
+            if add is None:
+                yield None
+            elif not add():
+                add = None
             continue
         if isinstance(outcome, BaseException):
             raise outcome
