@@ -27,9 +27,11 @@ tests() {
   folder=$(mktemp -d)
   export CLIP_SIZE=192x160
   "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 | grep :: > "$folder/all" || return 1
-  split -n "l/${JOBS:-6}" "$folder/all" "$folder/part."
+  grep -v test_examples "$folder/all" > "$folder/rest"
+  split -n "l/${JOBS:-6}" "$folder/rest" "$folder/part."
+  grep test_examples "$folder/all" | split -n r/3 - "$folder/part.examples."  # each of them takes long
   for part in "$folder"/part.*; do
-    xargs -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 > "$part.log" 2>&1 &
+    xargs -r -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 > "$part.log" 2>&1 &
     jobs+=($!)
   done
   for job in "${jobs[@]}"; do wait "$job" || status=1; done
