@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import shutil
@@ -9,14 +10,17 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import damaged
 from framefeed import ProcessDesc, VideoDataset, VideoLoader
 from framefeed.data import parse_bytes
 from framefeed.data.assembly import Assembly
+from framefeed.data.work import FinishedBatch
 from framefeed.data.workshop import CpuWorkshop
 
 from .clips_help import clip, clips_of, eventually, loader_threads, settled_stats, within
@@ -194,9 +198,7 @@ def test_batches_are_gone_when_nobody_has_them(
 
     monkeypatch.setattr(CpuWorkshop, "assemble", noted)
     loader = VideoLoader(dataset, 4, num_threads=2, **options)
-    gc.collect()
-    gc.disable()
-    try:
+    with _no_collector():
         batches = iter(loader)
         for _ in range(len(loader) // 2):
             next(batches)
@@ -206,6 +208,44 @@ def test_batches_are_gone_when_nobody_has_them(
         for _ in loader:
             pass
         assert eventually(5, lambda: not there), f"{len(there)} are left"
+        # And so is all that the loader kept.
+        workshop = weakref.ref(loader._workshop)
+        del loader
+        assert eventually(5, lambda: workshop() is None)
+
+
+def test_batches_are_gone_after_errors(clip_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: weakref.WeakSet[FinishedBatch] = weakref.WeakSet()
+    begin = FinishedBatch.__init__
+
+    def noted(self: FinishedBatch, *arguments: Any) -> None:
+        begin(self, *arguments)
+        there.add(self)
+
+    monkeypatch.setattr(FinishedBatch, "__init__", noted)
+    good = clip("bframes.mp4", clip_folder)
+    bad = Path(shutil.copy(good, tmp_path / "bad.mp4"))
+    start, end = damaged.group_bytes(bad, 0)
+    damaged.flip_bits(bad, start + 8, end, count=200, seed=1)
+    loader = VideoLoader(
+        VideoDataset([good, bad, good], processing=PARTS), 4, shuffle=True, on_error="skip", num_threads=2
+    )
+    with _no_collector():
+        for _ in loader:
+            pass
+        assert loader.report
+        assert eventually(5, lambda: not there), f"{len(there)} are left"
+        workshop = weakref.ref(loader._workshop)
+        del loader
+        assert eventually(5, lambda: workshop() is None)
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
 

@@ -256,7 +256,7 @@ class Decoding:
             taker = _Taker(self, video, owners, frames, source)
             self._workshop.decode(video, source, frames, taker, read_on=jobs[-1].goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
-            error = caught
+            error = caught.with_traceback(None)  # it leads to all that is here, and errors are kept
         except BaseException:
             self._end_jobs(jobs, source, None)
             raise

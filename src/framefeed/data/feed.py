@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.shared_work import SharedWork
 from framefeed.data.stats import LoaderStats
-from framefeed.data.videos import OpenVideo
+from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import FinishedBatch, Job
 from framefeed.data.workshop import Workshop
 from framefeed.errors import FramefeedError
@@ -83,8 +83,9 @@ class Feed:
         self._workshop = workshop
         self._buffer_length = buffer_length
         self._stats = stats
-        self._sizes: dict[int, int] = {}
         self._budget = budget
+        # Nothing here refers back to the feed: with its iterator it goes at once, and what is kept goes with it.
+        self._size_of = _FrameSizes(dataset.videos).__getitem__
         self._ahead = LookAhead(budget, self._size_of)
         lock = threading.RLock()
         self._board = Board(threading.Condition(lock), threading.Condition(lock))
@@ -98,7 +99,7 @@ class Feed:
             size_of=self._size_of,
             timeout=timeout,
             stats=stats,
-            delivered=self._look_after_delivery,
+            delivered=_weakly(self._look_after_delivery),
         )
         self._future = Future(dataset, batches, seed=seed, epoch=epoch, ahead=self._ahead, soon=buffer_length)
         self._opening = False
@@ -308,12 +309,6 @@ class Feed:
     def _has_ended(self) -> bool:
         return self._board.closed
 
-    def _size_of(self, file: int) -> int:
-        size = self._sizes.get(file)
-        if size is None:
-            size = self._sizes[file] = self._videos[file].frame_bytes
-        return size
-
     def _new_batches(self, planned: Sequence[Planned]) -> list[FinishedBatch]:
         """Makes batches; other threads help, if they have nothing else to do.
 
@@ -459,6 +454,30 @@ class Feed:
     def reached(self) -> int:
         """How many batches of the epoch have been looked at, to decode what they need."""
         return self.opened + max(self._future.provided, 2 * self._buffer_length) + 2
+
+
+class _FrameSizes(dict[int, int]):
+    """Bytes that a frame takes, by file."""
+
+    def __init__(self, videos: Videos) -> None:
+        super().__init__()
+        self._videos = videos
+
+    def __missing__(self, file: int) -> int:
+        size = self[file] = self._videos[file].frame_bytes
+        return size
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Calls a method as long as its object is there."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call
 
 
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()

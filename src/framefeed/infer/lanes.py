@@ -77,7 +77,7 @@ class CpuLanes:
         self._before = torch.get_num_threads()
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(lanes, "framefeed-model", self._begin)
+        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(lanes, "framefeed-model", self._begin)
 
     def _begin(self) -> None:
         if self._threads:
@@ -86,6 +86,7 @@ class CpuLanes:
 
     def submit(self, frames: Tensor, fit: Fit) -> Future[Detections]:
         """Runs a batch."""
+        assert self._pool is not None, "closed"
         return self._pool.submit(self._run, frames, fit)
 
     def _run(self, frames: Tensor, fit: Fit) -> Detections:
@@ -98,7 +99,10 @@ class CpuLanes:
 
     def close(self) -> None:
         """Ends its threads."""
+        if self._pool is None:
+            return
         self._pool.shutdown(cancel_futures=True)
+        self._pool = None  # it leads back to this, and to the model: they go at once, and not with a collection
         if self._threads:
             torch.set_num_threads(self._before)
 
