@@ -6,6 +6,8 @@ import multiprocessing.spawn
 import os
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +230,24 @@ def test_a_scan_that_raises_anything_is_a_bad_file(
     catalog = Catalog.build(videos, tmp_path / "c.arrow")
     assert len(catalog) == 0
     assert catalog.report[2].reason == "could not be indexed (RecursionError: too deep)"
+
+
+def test_a_scan_that_hangs_is_a_bad_file(videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, gone_on = VideoIndex.scan, threading.Event()
+
+    def hang(path: str) -> VideoIndex:
+        if path.endswith(("001.mp4", "002.mp4")):
+            gone_on.wait(60)
+        return real(path)
+
+    monkeypatch.setattr(VideoIndex, "scan", hang)
+    begin = time.monotonic()
+    catalog = Catalog.build(videos, tmp_path / "c.arrow", num_workers=2, timeout_seconds=0.3)
+    assert time.monotonic() - begin < 20
+    gone_on.set()
+    assert catalog.paths == tuple(str(path) for path in videos if path.name not in ("001.mp4", "002.mp4"))
+    assert [Path(bad.path).name for bad in catalog.report] == ["001.mp4", "002.mp4"]
+    assert {bad.reason for bad in catalog.report} == {"the scan took longer than 0.3 s"}
 
 
 # --- worker processes -------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Catalog:
             num_workers: How many files are scanned at once; None is one a CPU. More than a few files are scanned by
                 worker processes, so that one that crashes the demuxer is a bad file like any other.
             progress: Whether to show a progress bar; None shows it on a terminal.
-            timeout_seconds: A file whose scan takes longer is a bad file, where worker processes scan.
+            timeout_seconds: A file whose scan takes longer is a bad file.
 
         Raises:
             CatalogError: The catalog cannot be written.

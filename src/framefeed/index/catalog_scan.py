@@ -1,10 +1,10 @@
 """Scans many files at once. No file can take the others down with it.
 
-A few files are scanned by threads: one, because Python lets only one run at a time, and more where files keep them
-waiting. Many are scanned by worker processes, each of them fed by a thread: one that
-crashes or takes too long is killed and replaced, and only the file it was at is given up. Workers are plain
-subprocesses: they import neither the caller's main module nor anything it has loaded, so they start safely from a
-script without a main guard, from a process that has threads or uses CUDA, and from a worker of another pool.
+A few files are scanned by threads: by one, because Python lets only one run at a time, and by more where files keep
+it waiting. Many are scanned by worker processes, each of them fed by a thread: one that crashes or takes too long is
+killed and replaced, and only the file it was at is given up. Workers are plain subprocesses: they import neither the
+caller's main module nor anything it has loaded, so they start safely from a script without a main guard, from a process
+that has threads or uses CUDA, and from a worker of another pool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
@@ -127,7 +128,7 @@ class _Elsewhere:
             connection.send(path)
             if not connection.poll(self._timeout_seconds):
                 self._kill()
-                return Failure(TIMEOUT, f"the scan took longer than {self._timeout_seconds:g} s")
+                return _too_slow(self._timeout_seconds)
             outcome: Outcome = connection.recv()
             return outcome
         except (EOFError, OSError):
@@ -221,71 +222,103 @@ def scan_files(
     Args:
         paths: The files.
         num_workers: How many at once.
-        timeout_seconds: How long a scan may take, where processes scan: a thread cannot be stopped.
+        timeout_seconds: How long a scan may take.
 
     Yields:
         Each path with its outcome, as they finish, and now and then None when none has finished for a while.
     """
-    here = len(paths) <= THREAD_FILES
-    most = min(num_workers, len(paths))
-    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]] = queue.SimpleQueue()
-    tasks, lock, stopped = iter(paths), threading.Lock(), False
-    scanners: list[tuple[_Scanner, threading.Thread]] = []
+    scans = _Scans(paths, min(num_workers, len(paths)), timeout_seconds)
+    try:
+        yield from scans.outcomes()
+    finally:
+        scans.stop()
 
-    def work(scanner: _Scanner) -> None:
+
+class _Scans:
+    """Threads that scan files, or have them scanned.
+
+    Args:
+        paths: The files.
+        most: How many at once.
+        timeout_seconds: How long a scan may take.
+    """
+
+    def __init__(self, paths: Sequence[str], most: int, timeout_seconds: float) -> None:
+        self._here = len(paths) <= THREAD_FILES
+        self._most = most
+        self._timeout_seconds = timeout_seconds
+        self._left = len(paths)
+        self._tasks = enumerate(paths)
+        self._lock = threading.Lock()
+        self._results: queue.SimpleQueue[tuple[str, Outcome | BaseException]] = queue.SimpleQueue()
+        self._scanners: list[tuple[_Scanner, threading.Thread]] = []
+        self._begun: dict[int, tuple[str, float]] = {}  # what is being scanned, and since when
+        self._lost = 0  # threads that a scan has not come back from
+        self._stopped = False
+
+    def outcomes(self) -> Generator[tuple[str, Outcome] | None, None, None]:
+        """See ``scan_files``."""
+        while self._may_grow() and not (self._here and self._scanners):
+            self._add()
+        while self._left:
+            try:
+                path, outcome = self._results.get(timeout=PATIENCE_SECONDS if self._may_grow() else TICK_SECONDS)
+            except queue.Empty:
+                if self._may_grow():
+                    self._add()
+                    continue
+                yield from self._overdue()
+                yield None
+                continue
+            if isinstance(outcome, BaseException):
+                raise outcome
+            self._left -= 1
+            yield path, outcome
+
+    def stop(self) -> None:
+        """Ends all of it."""
+        self._stopped = True
+        for scanner, thread in self._scanners:
+            scanner.stop()
+            if not self._here:  # a scan in a thread cannot be stopped, and Ctrl-C does not wait for it
+                thread.join()
+
+    def _may_grow(self) -> bool:
+        return len(self._scanners) - self._lost < self._most
+
+    def _add(self) -> None:
+        scanner = _Here() if self._here else _Elsewhere(self._timeout_seconds)
+        thread = threading.Thread(target=self._work, args=(scanner,), daemon=True)
+        self._scanners.append((scanner, thread))
+        thread.start()
+
+    def _work(self, scanner: _Scanner) -> None:
+        path = ""
         try:
-            while True:
-                with lock:
-                    path = next(tasks, None)
-                if path is None or stopped:
+            while not self._stopped:
+                with self._lock:
+                    number, path = next(self._tasks, (-1, ""))
+                if number < 0:
                     return
-                results.put((path, scanner.scan(path)))
+                self._begun[number] = path, time.monotonic()
+                outcome = scanner.scan(path)
+                if self._begun.pop(number, None) is None:
+                    return  # given up on, and replaced
+                self._results.put((path, outcome))
         except BaseException as error:
-            results.put((path or "", error))
+            self._results.put((path, error))
         finally:
             scanner.close()
 
-    def add() -> bool:
-        """Starts one more; returns whether there may be another."""
-        scanner = _Here() if here else _Elsewhere(timeout_seconds)
-        thread = threading.Thread(target=work, args=(scanner,), daemon=True)
-        scanners.append((scanner, thread))
-        thread.start()
-        return len(scanners) < most
-
-    try:
-        may_grow = most > 0 and add()
-        while may_grow and not here:
-            may_grow = add()
-        yield from _collect(results, len(paths), add if may_grow else None)
-    finally:
-        stopped = True
-        for scanner, thread in scanners:
-            scanner.stop()
-            if not here:  # a scan in a thread cannot be stopped, and Ctrl-C does not wait for it
-                thread.join()
+    def _overdue(self) -> Iterator[tuple[str, Outcome]]:
+        """Gives up on scans in threads that take too long; the threads are left behind. Processes are killed."""
+        now = time.monotonic()
+        for number, (path, begin) in list(self._begun.items()) if self._here else ():
+            if now - begin > self._timeout_seconds and self._begun.pop(number, None) is not None:
+                self._lost += 1
+                self._left -= 1
+                yield path, _too_slow(self._timeout_seconds)
 
 
-def _collect(
-    results: queue.SimpleQueue[tuple[str, Outcome | BaseException]], count: int, add: Callable[[], bool] | None
-) -> Generator[tuple[str, Outcome] | None, None, None]:
-    """Takes results as they come.
-
-    Args:
-        results: The results.
-        count: How many there will be.
-        add: Starts one more thread, for when there are none for a while.
-    """
-    while count:
-        try:
-            path, outcome = results.get(timeout=PATIENCE_SECONDS if add is not None else TICK_SECONDS)
-        except queue.Empty:
-            if add is None:
-                yield None
-            elif not add():
-                add = None
-            continue
-        if isinstance(outcome, BaseException):
-            raise outcome
-        count -= 1
-        yield path, outcome
+def _too_slow(seconds: float) -> Failure:
+    return Failure(TIMEOUT, f"the scan took longer than {seconds:g} s")
