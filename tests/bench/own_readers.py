@@ -71,7 +71,7 @@ class SlowSeek(FramefeedReader):
     name = "slow seek"
 
     def _seek(self, number: int) -> Any:
-        time.sleep(0.2)
+        time.sleep(0.4)
         return super()._seek(number)
 
 

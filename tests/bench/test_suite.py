@@ -227,21 +227,24 @@ def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: 
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_a_mode_that_takes_for_ever_is_not_looked_at(
+def test_a_mode_that_takes_for_ever_is_given_up(
     videos: list[Video], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modes: list[str] = []
+    checks: list[tuple[str, float | None]] = []
     check = Worker.check
 
-    def note(worker: Worker, job: Job, truth: Truth) -> Any:
-        modes.append(job.mode)
-        return check(worker, job, truth)
+    def note(worker: Worker, job: Job, truth: Truth, limit: float | None = None) -> Any:
+        checks.append((job.mode, limit))
+        return check(worker, job, truth, limit)
 
     monkeypatch.setattr(Worker, "check", note)
+    monkeypatch.setattr(suite_run, "LEAST_LIMIT", 0.5)
     config = Config(("own_readers:SlowSeek",), cases=("in-order",), repeat=1, least_seconds=0)
     bench = Bench(config, videos[:1], tmp_path / "x.json", search=[HERE])
+    begin = time.monotonic()
     bench.run(lambda *what: None)
-    assert modes == ["stream"]
+    assert time.monotonic() - begin < 48 * 0.4  # what a check of that mode would take
+    assert [mode for mode, _ in checks] == ["stream", "seek"] and checks[0][1] is None and checks[1][1] is not None
     (row,) = bench.document["results"]
     assert row["mode"] == "stream" and not row["wrong"] and row["error"] is None
 

@@ -23,7 +23,9 @@ import framefeed
 from cli.conftest import Ran, Run
 from framefeed import FrameBatch, MissingBackend, UnsupportedCodec, VideoDecoder, doctor
 from framefeed.decode import nvdec
-from framefeed.doctor import Check, Report, examine
+from framefeed.doctor import Check, Report, clip, cpu, examine, gpu
+from framefeed.doctor import child as doctor_child
+from framefeed.doctor.report import Finding
 
 CPU_CHECKS = (
     "framefeed",
@@ -65,20 +67,21 @@ H200 = {
     ],
 }
 
+IMPORTS = "from framefeed.doctor import child, gpu\nfrom framefeed.doctor.report import Finding"
 # The child's own code, in which nothing of a driver is there.
 NO_DRIVER = """
 import ctypes, pathlib
 def missing(name): raise OSError(f"{name}: cannot open shared object file")
 ctypes.CDLL = missing
-doctor._KERNEL_DRIVER = pathlib.Path("not there")
+gpu._KERNEL_DRIVER = pathlib.Path("not there")
 """
 # The same with a driver, and neither a torch with CUDA nor any of the packages.
 DRIVER_ALONE = """
 import torch
 torch.version.cuda = None
-doctor._driver = lambda required: doctor._Finding("ok", "999.1, CUDA up to 99.0")
-doctor._video_library = lambda: doctor._Finding("ok", "libnvcuvid.so.1")
-doctor._version = lambda package: None
+gpu._driver = lambda required: Finding("ok", "999.1, CUDA up to 99.0")
+gpu._video_library = lambda: Finding("ok", "libnvcuvid.so.1")
+gpu._version = lambda package: None
 """
 # A child that says what it is told to.
 SAY = """
@@ -97,13 +100,16 @@ class Child:
         self._monkeypatch = monkeypatch
 
     def command(self, *words: str) -> None:
-        self._monkeypatch.setattr(doctor, "_child_command", lambda required: [*words, "cuda" if required else "auto"])
+        def command(required: bool) -> list[str]:
+            return [*words, "cuda" if required else "auto"]
+
+        self._monkeypatch.setattr(doctor_child, "_child_command", command)
 
     def script(self, code: str) -> None:
         self.command(sys.executable, "-c", SAY + textwrap.dedent(code))
 
     def changed(self, code: str) -> None:
-        self.command(sys.executable, "-c", f"from framefeed import doctor\n{textwrap.dedent(code)}\ndoctor._main()")
+        self.command(sys.executable, "-c", f"{IMPORTS}\n{textwrap.dedent(code)}\nchild.main()")
 
     def all_is_well(self, *gpus: dict[str, Any]) -> None:
         self.script(
@@ -122,7 +128,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the CPU's checks out, where the GPU's are the matter."""
-    monkeypatch.setattr(doctor, "_cpu_looks", list)
+    monkeypatch.setattr(doctor, "cpu_looks", list)
 
 
 def found(ran: Ran) -> dict[str, dict[str, Any]]:
@@ -131,7 +137,7 @@ def found(ran: Ran) -> dict[str, dict[str, Any]]:
 
 def one(name: str) -> Check:
     """A check of the CPU alone."""
-    return next(look for look in doctor._cpu_looks() if look.name == name).run({})
+    return next(look for look in cpu.cpu_looks() if look.name == name).run({})
 
 
 # --- the whole ------------------------------------------------------------------------------------------------------
@@ -259,7 +265,7 @@ def test_child_that_crashes_when_all_is_done(run: Run, child: Child) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_child_that_hangs(run: Run, child: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "CHILD_SECONDS", 2.0)
+    monkeypatch.setattr(doctor_child, "CHILD_SECONDS", 2.0)
     # It has started another process, does not listen to polite signals, and holds on to its output.
     child.script(
         f"""
@@ -320,12 +326,12 @@ def test_noise_among_answers_does_no_harm(run: Run, child: Child) -> None:
         NO_DRIVER
         + """
         import os
-        driver = doctor._driver
+        driver = gpu._driver
         def noisy(required):
             print("welcome", flush=True)
             os.write(1, b'{"name": "GPUs"')  # half a line, as a library in C would write it
             return driver(required)
-        doctor._driver = noisy
+        gpu._driver = noisy
         """.replace("\n        ", "\n")
     )
     ran = run("doctor", "--json")
@@ -350,7 +356,7 @@ def test_check_that_raises_in_the_child(run: Run, child: Child) -> None:
         DRIVER_ALONE
         + """
 def broken(): raise ZeroDivisionError("two\\nlines")
-doctor._gpus = broken
+gpu._gpus = broken
 """
     )
     checks = found(run("doctor", "--json"))
@@ -391,7 +397,7 @@ def test_check_that_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("something\n  else")
 
     monkeypatch.setattr(VideoDecoder, "get_frames_at", broken)
-    monkeypatch.setattr(doctor, "_python", broken)
+    monkeypatch.setattr(cpu, "_python", broken)
     ran = run("doctor")
     assert (ran.code, ran.err) == (1, "")
     assert ran.out.count("RuntimeError: something else") == 2 and "Traceback" not in ran.out
@@ -404,7 +410,7 @@ def test_long_error_is_cut_in_the_table_only(run: Run, monkeypatch: pytest.Monke
     def broken() -> None:
         raise RuntimeError("word " * 1000 + "end")
 
-    monkeypatch.setattr(doctor, "_python", broken)
+    monkeypatch.setattr(cpu, "_python", broken)
     ran = run("doctor")
     assert "RuntimeError: word" in ran.out and "..." in ran.out and len(ran.out) < 10_000
     assert found(run("doctor", "--json"))["Python"]["fact"].endswith("word end")
@@ -424,8 +430,8 @@ def test_grey_picture_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clip_without_x264(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = doctor._has_codec
-    monkeypatch.setattr(doctor, "_has_codec", lambda name, mode: "264" not in name and right(name, mode))
+    right = clip.has_codec
+    monkeypatch.setattr(clip, "has_codec", lambda name, mode: "264" not in name and right(name, mode))
     check = one("decoding on the CPU")
     assert (check.state, check.fact.split(",")[0]) == ("ok", "MPEG-4")
 
@@ -439,8 +445,8 @@ def test_package_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, module
 
 
 def test_missing_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = doctor._has_decoder
-    monkeypatch.setattr(doctor, "_has_decoder", lambda name: name not in ("libdav1d", "libaom-av1", "vp8"))
+    right = cpu._has_decoder
+    monkeypatch.setattr(cpu, "_has_decoder", lambda name: name not in ("libdav1d", "libaom-av1", "vp8"))
     check = one("CPU decoders")
     assert (check.state, check.fact) == ("problem", "none for vp8, av1; present: h264, hevc, vp9")
     assert "pip install" in check.remedy
@@ -448,7 +454,7 @@ def test_missing_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_old_python_and_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LEAST_PYTHON", (9, 1))
+    monkeypatch.setattr(cpu, "LEAST_PYTHON", (9, 1))
     assert one("Python").remedy == "install Python 9.1 or later"
     monkeypatch.setattr(platform, "system", lambda: "Plan9")
     assert (one("operating system").state, one("operating system").needed_for) == ("problem", "hint")
@@ -472,12 +478,12 @@ def test_limits_that_are_high_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert one("open files").fact == "no limit"
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1024, 1024))
     assert one("open files").state == "ok"
-    monkeypatch.setattr(doctor, "_SHARED_MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(cpu, "_SHARED_MEMORY", tmp_path / "missing")
     assert one("shared memory").state == "not available"
 
 
 def test_progress_rises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_ask_child", lambda required: [])
+    monkeypatch.setattr(doctor, "ask_child", lambda required: [])
     seen: list[tuple[int, int]] = []
     examine("auto", progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, 11) for done in range(11)]
@@ -521,36 +527,34 @@ def _drivers(monkeypatch: pytest.MonkeyPatch, **libraries: FakeLibrary) -> None:
 
 def test_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     _drivers(monkeypatch, libcuda=FakeLibrary(0), libnvidia_ml=FakeLibrary(0))
-    assert doctor._driver(True) == doctor._Finding("ok", "570.1.2, CUDA up to 12.8")
-    assert "libnvidia-decode-570" in doctor._video_library().remedy
-    assert "NVIDIA_DRIVER_CAPABILITIES" in doctor._video_library().remedy
-    assert doctor._video_library().state == "problem"
+    assert gpu._driver(True) == Finding("ok", "570.1.2, CUDA up to 12.8")
+    assert "libnvidia-decode-570" in gpu._video_library().remedy
+    assert "NVIDIA_DRIVER_CAPABILITIES" in gpu._video_library().remedy
+    assert gpu._video_library().state == "problem"
     _drivers(monkeypatch, libcuda=FakeLibrary(0), libnvidia_ml=FakeLibrary(0, known=False), libnvcuvid=FakeLibrary(0))
-    assert doctor._driver(True).fact == "CUDA up to 12.8"
-    assert doctor._video_library().state == "ok"
+    assert gpu._driver(True).fact == "CUDA up to 12.8"
+    assert gpu._video_library().state == "ok"
 
 
 def test_driver_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     _drivers(monkeypatch, libcuda=FakeLibrary(100))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert doctor._driver(False) == doctor._Finding(
-        "not available", "CUDA up to 12.8, but no GPU, CUDA_VISIBLE_DEVICES="
-    )
-    assert doctor._driver(True).state == "problem"
-    assert doctor._driver(True).remedy == "unset CUDA_VISIBLE_DEVICES"
+    assert gpu._driver(False) == Finding("not available", "CUDA up to 12.8, but no GPU, CUDA_VISIBLE_DEVICES=")
+    assert gpu._driver(True).state == "problem"
+    assert gpu._driver(True).remedy == "unset CUDA_VISIBLE_DEVICES"
 
 
 def test_driver_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     _drivers(monkeypatch, libcuda=FakeLibrary(803))
-    check = doctor._driver(False)
+    check = gpu._driver(False)
     assert check.state == "problem" and "driver and library do not fit (error 803)" in check.fact
     assert "restart" in check.remedy
 
 
 def test_driver_outside_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _drivers(monkeypatch)
-    monkeypatch.setattr(doctor, "_KERNEL_DRIVER", tmp_path)
-    check = doctor._driver(False)
+    monkeypatch.setattr(gpu, "_KERNEL_DRIVER", tmp_path)
+    check = gpu._driver(False)
     assert check.state == "problem" and "--gpus all" in check.remedy
 
 
@@ -561,7 +565,7 @@ def test_torch_that_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", too_old)
-    check = doctor._gpus()
+    check = gpu._gpus()
     assert check.state == "problem" and "too old" in check.fact and "update the NVIDIA driver" in check.remedy
 
 
@@ -572,7 +576,7 @@ def test_gpus_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
     monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
-    check = doctor._gpus()
+    check = gpu._gpus()
     assert (check.state, check.fact) == ("ok", "2 x Large, 80.0 GiB; Small, 8.0 GiB")
     assert [gpu["device"] for gpu in check.details] == ["cuda:0", "cuda:1", "cuda:2"]
 
@@ -581,17 +585,17 @@ def test_pynvvideocodec_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object) -> None:
         raise MissingBackend("PyNvVideoCodec", "cannot be loaded") from ImportError("libsomething.so.7")
 
-    monkeypatch.setattr(doctor, "_version", lambda package: "2.2.3")
+    monkeypatch.setattr(gpu, "_version", lambda package: "2.2.3")
     monkeypatch.setattr(nvdec, "capabilities", broken)
-    check = doctor._pynvvideocodec()
+    check = gpu._pynvvideocodec()
     assert (check.state, check.fact) == ("problem", "2.2.3 cannot be loaded (ImportError: libsomething.so.7)")
     assert check.remedy == "pip install --force-reinstall PyNvVideoCodec"
 
 
 def test_version_of_a_package() -> None:
-    assert doctor._version("numpy") == sys.modules["numpy"].__version__
-    assert doctor._version("no_such_package") is None
-    assert doctor._version("json") == "version unknown"
+    assert gpu._version("numpy") == sys.modules["numpy"].__version__
+    assert gpu._version("no_such_package") is None
+    assert gpu._version("json") == "version unknown"
 
 
 def test_decoding_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,10 +608,10 @@ def test_decoding_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdec, "capabilities", capabilities)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Large")
-    check = doctor._decoding_units()
+    check = gpu._decoding_units()
     assert (check.state, check.fact) == ("ok", "3 on cuda:0")
-    (gpu,) = check.details
-    formats = [(found["codec"], found["chroma"], found["bits"], found["used"]) for found in gpu["formats"]]
+    (large,) = check.details
+    formats = [(found["codec"], found["chroma"], found["bits"], found["used"]) for found in large["formats"]]
     used = "av1" in nvdec.EXACT_CODECS
     assert formats == [
         ("h264", "420", 8, True),
@@ -615,7 +619,7 @@ def test_decoding_units(monkeypatch: pytest.MonkeyPatch) -> None:
         ("av1", "420", 8, used),
         ("av1", "444", 8, used),
     ]
-    assert [gpu["formats"][0][key] for key in ("min_width", "min_height", "max_width", "max_height")] == [
+    assert [large["formats"][0][key] for key in ("min_width", "min_height", "max_width", "max_height")] == [
         144,
         144,
         8192,
@@ -643,15 +647,15 @@ def _decode_with(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 @pytest.mark.parametrize("name", ["H.264", "HEVC"])
 def test_gpu_is_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     _decode_with(monkeypatch, lambda frames: frames)
-    check = doctor._decode_on_gpu(name)
+    check = clip.decode_on_gpu(name)
     assert check.state == "ok" and "within 0/255 of the CPU" in check.fact
     _decode_with(monkeypatch, lambda frames: frames ^ 2)
-    assert "within 2/255 of the CPU" in doctor._decode_on_gpu(name).fact
+    assert "within 2/255 of the CPU" in clip.decode_on_gpu(name).fact
     _decode_with(monkeypatch, lambda frames: frames ^ 3)
-    check = doctor._decode_on_gpu(name)
+    check = clip.decode_on_gpu(name)
     assert check.state == "problem" and "differs from the CPU by 3/255" in check.fact
     _decode_with(monkeypatch, lambda frames: frames.roll(1, 0))
-    check = doctor._decode_on_gpu(name)
+    check = clip.decode_on_gpu(name)
     assert check.state == "problem" and "shows the number" in check.fact
 
 
@@ -660,10 +664,10 @@ def test_gpu_that_cannot_decode_a_codec(monkeypatch: pytest.MonkeyPatch) -> None
         raise UnsupportedCodec("clip.mp4", "hevc: not here") from UnsupportedCodec("hevc", "this GPU does not")
 
     _decode_with(monkeypatch, refuse)
-    check = doctor._decode_on_gpu("HEVC")
+    check = clip.decode_on_gpu("HEVC")
     assert (check.state, check.fact) == ("not available", "hevc: this GPU does not")
-    monkeypatch.setattr(doctor, "_has_codec", lambda name, mode: False)
-    check = doctor._decode_on_gpu("HEVC")
+    monkeypatch.setattr(clip, "has_codec", lambda name, mode: False)
+    check = clip.decode_on_gpu("HEVC")
     assert check.state == "not available" and "libx265" in check.fact and check.remedy
 
 
@@ -698,6 +702,7 @@ def test_nothing_heavy_is_loaded_before_it_is_looked_at() -> None:
 
 
 def test_child_is_this_python() -> None:
-    assert doctor._child_command(True) == [sys.executable, "-m", "framefeed.doctor", "cuda"]
-    ran = subprocess.run(doctor._child_command(False), capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert doctor_child._child_command(True) == [sys.executable, "-m", "framefeed.doctor", "cuda"]
+    command = doctor_child._child_command(False)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
     assert [json.loads(line)["name"] for line in ran.stdout.splitlines()] == list(GPU_CHECKS)

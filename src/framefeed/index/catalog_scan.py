@@ -1,10 +1,11 @@
-"""Scans many files at once. No file can take the others down with it.
+"""Scans many files at once. A bad file costs itself, and not the others.
 
 A few files are scanned by threads: by one, because Python lets only one run at a time, and by more where files keep
-it waiting. Many are scanned by worker processes, each of them fed by a thread: one that crashes or takes too long is
-killed and replaced, and only the file it was at is given up. Workers are plain subprocesses: they import neither the
-caller's main module nor anything it has loaded, so they start safely from a script without a main guard, from a process
-that has threads or uses CUDA, and from a worker of another pool.
+it waiting. One that takes too long is left behind; a crash of a library would end the process. Many are scanned by
+worker processes, each of them fed by a thread: one that crashes or takes too long is killed and replaced, and only the
+file it was at is given up. Workers are plain subprocesses: they import neither the caller's main module nor anything it
+has loaded, so they start safely from a script without a main guard, from a process that has threads or uses CUDA, and
+from a worker of another pool.
 """
 
 from __future__ import annotations

@@ -553,9 +553,11 @@ _compiling = threading.Lock()
 
 
 def _run(kernel: Any, grid: tuple[int, ...], variant: tuple[Hashable, ...], arguments: tuple[Any, ...]) -> None:
-    """Launches a kernel. The first time it is compiled, by one thread: others would do the same, and Triton imports
-    parts of itself for it, which may fail where several threads do so at once."""
-    key = (kernel, variant)
+    """Launches a kernel. The first time it is compiled, and by one thread alone.
+
+    Others would do the same work, and Triton imports parts of itself for it, which may fail in several threads at once.
+    """
+    key = (id(kernel), variant)
     if key in _compiled:
         kernel[grid](*arguments)
         return

@@ -28,7 +28,9 @@ __all__ = ["FORMAT", "Bench", "find_readers"]
 
 FORMAT = "framefeed bench 1"
 EXAMPLES = 8  # wrong frames that are named
-FAR_SLOWER = 4.0
+FAR_SLOWER = 4.0  # times as long as another mode: no need to wait for the end
+FEW = 4  # frames that modes are tried with
+LEAST_LIMIT = 5.0  # seconds that are waited for it all the same
 
 
 @dataclass
@@ -55,41 +57,42 @@ class Entry:
     def prepare(self, video: Video) -> None:
         """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest.
 
-        A mode that is slower by far than one that is right is not looked at: some libraries take minutes for it.
+        A mode that is being checked for much longer than one that is right took is given up: it is slower, and some
+        libraries would take minutes.
         """
         best: tuple[bool, float] | None = None
+        limit: float | None = None
         errors = []
-        expected = self._expected_seconds()
-        for mode, job in sorted(self.jobs.items(), key=lambda item: expected[item[0]]):
-            if best is not None and not best[0] and expected[mode] > FAR_SLOWER * best[1]:
-                continue
+        for mode, job in self._likely_fastest_first():
+            begin = time.perf_counter()
             try:
-                found = self.worker.check(job, video.truth)
-                took = self.worker.time(job).seconds
+                found = self.worker.check(job, video.truth, limit)
+                if not found.wrong:
+                    took = FAR_SLOWER * (time.perf_counter() - begin)
+                    limit = max(LEAST_LIMIT, took if limit is None else min(took, limit))
+                rank = (bool(found.wrong), self.worker.time(job).seconds)
             except ReaderFailed as error:
                 errors.append(f"{mode}: {error}" if len(self.jobs) > 1 else str(error))
                 continue
-            rank = (bool(found.wrong), took)
             if best is None or rank < best:
                 best, self.mode, self.checked, self.wrong = rank, mode, found.checked, found.wrong
         if best is None:
             self.mode = next(iter(self.jobs))
             self.error = "; ".join(dict.fromkeys(errors))
 
-    def _expected_seconds(self) -> dict[str, float]:
-        """About how long each mode takes, by one of its requests."""
+    def _likely_fastest_first(self) -> list[tuple[str, Job]]:
+        """The modes, ordered by how long a few frames take. That is no more than a guess."""
         if len(self.jobs) == 1:
-            return dict.fromkeys(self.jobs, 0.0)
-        expected = {}
+            return list(self.jobs.items())
+        seconds: dict[str, float] = {}
         for mode, job in self.jobs.items():
-            part = replace(job, requests=job.requests[-1:], least_seconds=0.0)
+            part = replace(job, requests=[job.requests[-1][:FEW]], least_seconds=0.0)
             try:
                 self.worker.time(part)  # what is done once, as loading libraries, does not count
-                took = self.worker.time(part).seconds
-            except ReaderFailed:  # it is tried all the same: then it is told
-                took = 0.0
-            expected[mode] = took * job.num_frames / max(1, part.num_frames)
-        return expected
+                seconds[mode] = self.worker.time(part).seconds
+            except ReaderFailed:  # the check will tell
+                seconds[mode] = float("inf")
+        return sorted(self.jobs.items(), key=lambda item: seconds[item[0]])
 
     def time(self) -> None:
         """Takes a timing."""

@@ -94,9 +94,9 @@ class Worker:
         self._process: Any = None
         self._pipe: Connection | None = None
 
-    def check(self, job: Job, truth: Truth) -> Checked:
-        """Reads all frames and compares them with what they should be."""
-        found: Checked = self._ask("check", job, truth)
+    def check(self, job: Job, truth: Truth, limit: float | None = None) -> Checked:
+        """Reads all frames and compares them with what they should be; within fewer seconds where a limit is given."""
+        found: Checked = self._ask("check", job, truth, limit=limit)
         return found
 
     def time(self, job: Job) -> Timed:
@@ -104,12 +104,12 @@ class Worker:
         found: Timed = self._ask("time", job)
         return found
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
+    def _ask(self, what: str, *arguments: Any, limit: float | None = None) -> Any:
         self._start()
         assert self._pipe is not None
         try:
             self._pipe.send((what, arguments))
-            answer = self._receive(self._timeout)
+            answer = self._receive(self._timeout if limit is None else min(self._timeout, limit))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
             raise ReaderFailed(f"its process died ({_exit(self._process.exitcode)})") from None
