@@ -58,7 +58,7 @@ KNOWS_PYAV = (
     "process/swscale.py",
     "samples.py",
     "verify.py",
-    "doctor.py",
+    "doctor/",
     "bench/",
     "prepare/",
 )
