@@ -6,6 +6,7 @@ The truth is made the slow and plain way: a linear decode of the whole file, the
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -297,6 +298,9 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     return done[0]
 
 
+LOADER_THREAD = "framefeed-loader"
+
+
 def eventually(seconds: float, condition: Callable[[], bool]) -> bool:
     """Whether something becomes true within a time."""
     end = time.monotonic() + seconds
@@ -308,8 +312,10 @@ def eventually(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def loader_threads() -> int:
-    """Threads of loaders that are alive."""
-    return sum(thread.name == "framefeed-loader" for thread in threading.enumerate())
+    """Threads of loaders that are alive; not of those that other tests have left to the collector."""
+    if any(thread.name == LOADER_THREAD for thread in threading.enumerate()):
+        gc.collect()
+    return sum(thread.name == LOADER_THREAD for thread in threading.enumerate())
 
 
 def settled_stats(loader: VideoLoader) -> LoaderStats:
