@@ -90,8 +90,8 @@ def _ray() -> Any:
 def _lives() -> dict[str, Any]:
     """How often Ray starts a worker again, and gives it what the dead one had.
 
-    By itself Ray does both without end: a video that kills its worker would keep the run going for ever. Up to 2.63 this
-    is how to say so; releases after that take another way, which is not known yet.
+    By itself Ray does both without end: a video that kills its worker would keep the run going for ever. This is how
+    to say so up to Ray 2.63.
     """
     return {"max_restarts": MAX_RESTARTS, "max_task_retries": MAX_RETRIES}
 
