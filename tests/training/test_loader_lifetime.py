@@ -382,6 +382,36 @@ def test_exit_of_a_plain_script(paths: list[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_exit_waits_for_decoders_that_take_long(paths: list[str], keep: bool) -> None:
+    """A thread that comes back from one while the interpreter goes away would take the process down."""
+    code = f"""
+import os, sys, threading, time
+from framefeed import VideoDataset, VideoLoader
+from framefeed.data.decoding import Decoding
+decode, slow = Decoding.decode, threading.Event()
+def decode_slowly(self, jobs):
+    if slow.is_set():
+        os.write(1, b"begins\\n")
+        time.sleep(2)
+        os.write(1, b"ends\\n")
+    decode(self, jobs)
+Decoding.decode = decode_slowly
+loader = VideoLoader(VideoDataset(sys.argv[1:] * 20), 4, shuffle=True, buffer_length=2)
+iterator = iter(loader)
+next(iterator)
+slow.set()
+for _ in range(3):
+    next(iterator)
+{"" if keep else "del iterator, loader"}
+"""
+    command = [sys.executable, "-c", code, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.split()
+    assert lines and lines.count("begins") == lines.count("ends")
+
+
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 

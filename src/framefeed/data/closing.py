@@ -15,12 +15,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from framefeed.data.threads import MAX_EXIT_SECONDS
 from framefeed.forking import in_forked_children
 
 __all__ = ["Closer", "closer"]
-
-# How long the process waits at its end for what is being done.
-MAX_EXIT_SECONDS = 1.0
 
 
 class Closer:

@@ -25,6 +25,7 @@ from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.shared_work import SharedWork
 from framefeed.data.stats import LoaderStats
+from framefeed.data.threads import MAX_EXIT_SECONDS
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import FinishedBatch, Job
 from framefeed.data.workshop import Workshop
@@ -33,9 +34,6 @@ from framefeed.marks import ASSEMBLE, PLAN
 from framefeed.plan.lookahead import Budget, GroupJob, Key, LookAhead
 
 __all__ = ["Feed"]
-
-# How long the process waits at its end for threads that are inside a decoder or wait for a disk.
-MAX_EXIT_SECONDS = 1.0
 
 # Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames; or
 # complete batches are waiting there.
@@ -485,7 +483,6 @@ _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # A thread that is inside a decoder when the interpreter goes away would take the process down with it.
     for feed in list(_feeds):
         feed.close()
     end = time.monotonic() + MAX_EXIT_SECONDS

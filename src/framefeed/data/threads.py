@@ -17,10 +17,11 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["Flag", "Outcome", "Threads"]
+__all__ = ["MAX_EXIT_SECONDS", "Flag", "Outcome", "Threads"]
 
-# How long the process waits at its end for threads that are inside a decoder.
-MAX_EXIT_SECONDS = 1.0
+# How long the process waits at its end for threads that are inside a decoder: one that comes back while the interpreter
+# goes away takes the process down. On a busy GPU making decoders takes seconds; a file that never comes is given up.
+MAX_EXIT_SECONDS = 30.0
 
 
 class Flag:
@@ -153,7 +154,6 @@ _queues: weakref.WeakSet[_Queue] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # A thread that is inside a decoder when the interpreter goes away would take the process down with it.
     queues = [queue for queue in _queues if queue._process == os.getpid()]
     for queue in queues:
         queue.close()
