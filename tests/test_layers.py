@@ -32,6 +32,7 @@ LAYERS = (
     "devices",
     "process",
     "native",
+    "in_order",
     "reading",
     "reading_cuda",
     "decoder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from framefeed.decode.default import cpu_engine
 from framefeed.errors import DecodeError, FrameSizeError
+from framefeed.in_order import InOrder, Span, span_of
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
 from framefeed.native import NativeFrame
@@ -32,13 +32,8 @@ MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, physical_memory() // 50))
 MIN_WINDOW_FRAMES = 48
 MIN_WINDOW_BYTES = 96 << 20
 
-# How much further each step of a sequence reads ahead, so that one that ends early has not cost much.
-GROWTH = 16
-
 # From here on a decoder is left where it is after a single frame.
 DEPTH = 32
-
-Span = tuple[int, int]
 
 
 class FrameReader:
@@ -61,23 +56,13 @@ class FrameReader:
         height, width = geometry.output_size(*index.stream.display_size)
         self._layout = layout
         self._size = (height, width)
-        self._lock = threading.Lock()
-        self._latest: Span = (0, 0)
-        self._ahead = 0
-        self._prepared: dict[Span, NDArray[np.uint8]] = {}
+        self._order: InOrder[NDArray[np.uint8]] = InOrder()
         self.last_plan: Plan | None = None
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Frames by number, in any order, repeated or not, as one array."""
-        span = _span(wanted)
-        with self._lock:
-            ready = self._prepared.pop(span, None) if span else None
-            follows = span is not None and _follows(self._latest, span)
-            self._latest = span or (0, 0)
-            if ready is None:
-                self._prepared.clear()
-                self._ahead = min(max(1, self._ahead) * GROWTH, self._most_ahead(span)) if span and follows else 0
-            ahead = self._ahead
+        span = span_of(wanted)
+        ready, follows, ahead = self._order.ask(span, self._most_ahead)
         if ready is not None or not len(wanted):
             check_unchanged(self._media, self._index.fingerprint)
         if ready is not None:
@@ -132,7 +117,7 @@ class FrameReader:
         return self._decode(
             wanted,
             lambda row, picture: sink(row, NativeFrame.copy_of(picture)),
-            read_on=_span(wanted) is not None,
+            read_on=span_of(wanted) is not None,
         )
 
     def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool, long_groups: bool = False) -> Plan:
@@ -228,11 +213,9 @@ class FrameReader:
             batches = self._read_window(start, stop, length)
         except (DecodeError, FrameSizeError):
             # Something ahead is damaged or of another size: that is for the request that asks for it.
-            with self._lock:
-                self._ahead = 0
+            self._order.give_up()
             return self._read_now(np.arange(*span), read_on=True)
-        with self._lock:
-            self._prepared = dict(zip(spans[1:], batches[1:], strict=True))
+        self._order.keep(zip(spans[1:], batches[1:], strict=True))
         return batches[0]
 
     def _read_window(self, start: int, stop: int, length: int) -> list[NDArray[np.uint8]]:
@@ -245,15 +228,3 @@ class FrameReader:
 
         self._decode(np.arange(start, stop), sink, read_on=True)
         return batches
-
-
-def _span(wanted: NDArray[np.int64]) -> Span | None:
-    """(start, stop) of frames that are wanted in order without a gap, None for others."""
-    if not len(wanted) or int(wanted[-1]) - int(wanted[0]) != len(wanted) - 1 or (np.diff(wanted) != 1).any():
-        return None
-    return int(wanted[0]), int(wanted[-1]) + 1
-
-
-def _follows(before: Span, span: Span) -> bool:
-    """Whether a request goes on where an equally long one ended."""
-    return span[0] == before[1] and before[1] - before[0] >= span[1] - span[0]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,26 +18,52 @@ from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
 from framefeed.driver import Event, on_device
 from framefeed.errors import DecodeError, FrameSizeError
+from framefeed.in_order import InOrder, Span, span_of
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import PROCESS
 from framefeed.media import Media, check_unchanged
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
+from framefeed.plan.windows import group_ends, window_end
 from framefeed.process.cuda import Conversion, Layout
 from framefeed.process.desc import BaseKind
 from framefeed.process.surfaces import download, lane_of, surface_format
 from framefeed.process.transforms import Geometry
 from framefeed.source import open_source
 
-__all__ = ["CudaReader"]
+__all__ = ["CudaReader", "window_bytes"]
 
-# Reading in order, this much is decoded at once, so that all decoding units have groups to work on.
-WINDOW_BYTES = 1 << 30
+# Reading in order, this much is decoded at once, so that all decoding units have groups to work on: a part of the
+# device's memory within bounds. 250 full HD frames are 1.5 GiB.
+WINDOW_SHARE = 16
+WINDOW_BYTES = (256 << 20, 2 << 30)
 GROUPS_PER_DECODER = 2
+
+
+def window_bytes(total: int) -> int:
+    """How much is decoded at once on a GPU with so much memory."""
+    return min(max(total // WINDOW_SHARE, WINDOW_BYTES[0]), WINDOW_BYTES[1])
+
+
+class _Ahead(NamedTuple):
+    """Frames that were read ahead.
+
+    Attributes:
+        frames: The tensor.
+        stream: The stream that it is ready on.
+        ready: For other streams.
+    """
+
+    frames: torch.Tensor
+    stream: int
+    ready: Event
 
 
 class CudaReader:
     """Reads frames of one video as 8-bit RGB tensors on a GPU. May be used by several threads at once.
+
+    A decoder on a GPU is emptied after each run, so none waits in mid-group for the request that follows. Where
+    requests come in order, whole groups are decoded ahead instead, on all decoders.
 
     Args:
         index: The video.
@@ -58,32 +85,103 @@ class CudaReader:
         self._device = device
         self._engine = cuda_engine(device.index or 0)
         self._conversions: dict[Any, Conversion] = {}
+        self._order: InOrder[_Ahead] = InOrder()
         self.last_plan: Plan | None = None
 
     def read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
         """Frames by number, in any order, repeated or not, as one tensor that is ready on the current stream."""
         check_not_forked(self._device)
         with on_device(self._device.index or 0):
-            return self._read(wanted)
+            span = span_of(wanted)
+            ready, _, ahead = self._order.ask(span, self._most_ahead)
+            if ready is not None or not len(wanted):
+                check_unchanged(self._media, self._index.fingerprint)
+            if ready is not None:
+                return self._hand_out(ready)
+            if span is None or not ahead:
+                return self._read_now(wanted)
+            return self._read_ahead(span, ahead)
 
-    def _read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        if not len(wanted):
-            check_unchanged(self._media, self._index.fingerprint)
+    def _read_now(self, wanted: NDArray[np.int64]) -> torch.Tensor:
         out = torch.empty((len(wanted), *self.shape(self._size)), dtype=torch.uint8, device=self._device)
-        request = _Request(self, wanted, out)
-        try:
-            plan = self._decode(wanted, request)
-        finally:
-            request.finish()
+        request = _Request(self, wanted, [out], len(wanted))
+        plan = self._decode_for(request, wanted)
         for source, target in plan.copies:
             out[target] = out[source]
         return request.single[None] if request.single is not None else out
+
+    def _decode_for(self, request: _Request, wanted: NDArray[np.int64]) -> Plan:
+        try:
+            return self._decode(wanted, request)
+        finally:
+            request.finish()
+
+    # --- reading ahead --------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _window(self) -> int:
+        """Frames that are decoded at once."""
+        total = torch.cuda.get_device_properties(self._device).total_memory
+        return max(1, window_bytes(total) // (3 * self._size[0] * self._size[1]))
+
+    @functools.cached_property
+    def _ends(self) -> list[int]:
+        return group_ends(self._index.packets)
+
+    @property
+    def _max_groups(self) -> int:
+        return GROUPS_PER_DECODER * self._engine.max_threads
+
+    def _most_ahead(self, span: Span) -> int:
+        """How many requests like this one may be decoded ahead."""
+        length = span[1] - span[0]
+        left = -(-(self._index.num_frames - span[1]) // length)
+        return max(0, min(self._window // length - 1, left))
+
+    def _read_ahead(self, span: Span, ahead: int) -> torch.Tensor:
+        """Reads the frames of a request and of those that will probably follow."""
+        start, length = span[0], span[1] - span[0]
+        stop = window_end(self._ends, start, length, length * (1 + ahead), self._max_groups)
+        firsts = range(start, stop, length)
+        try:
+            batches = self._read_window(firsts, stop)
+        except (DecodeError, FrameSizeError, torch.cuda.OutOfMemoryError):
+            # Something ahead is damaged or of another size, or there is no memory for it: that is for the request that
+            # asks for it.
+            self._order.give_up()
+            return self._read_now(np.arange(*span))
+        caller = torch.cuda.current_stream(self._device).cuda_stream
+        ready = Event(caller)
+        spans = [(first, min(first + length, stop)) for first in firsts]
+        later = zip(spans[1:], batches[1:], strict=True)
+        self._order.keep((each, _Ahead(frames, caller, ready)) for each, frames in later)
+        return batches[0]
+
+    def _read_window(self, firsts: range, stop: int) -> list[torch.Tensor]:
+        """The frames from the first of these to ``stop``, in tensors of their own, so that each can be freed."""
+        shape, length = self.shape(self._size), firsts.step
+        batches = [
+            torch.empty((min(length, stop - first), *shape), dtype=torch.uint8, device=self._device) for first in firsts
+        ]
+        wanted = np.arange(firsts.start, stop)
+        self._decode_for(_Request(self, wanted, batches, length), wanted)
+        return batches
+
+    def _hand_out(self, ahead: _Ahead) -> torch.Tensor:
+        """Frames that were read ahead, ready on the current stream."""
+        current = torch.cuda.current_stream(self._device)
+        if current.cuda_stream != ahead.stream:
+            ahead.ready.wait(current.cuda_stream)
+            ahead.frames.record_stream(current)
+        return ahead.frames
 
     def iterate(self) -> Iterator[torch.Tensor]:
         """All frames in order, one at a time."""
         for start, stop in self._windows():
             try:
-                frames = self.read(np.arange(start, stop))
+                check_not_forked(self._device)
+                with on_device(self._device.index or 0):
+                    frames = self._read_now(np.arange(start, stop))
             except (DecodeError, FrameSizeError):  # for whoever comes to that frame
                 for number in range(start, stop):
                     yield self.read(np.array([number]))[0]
@@ -94,18 +192,11 @@ class CudaReader:
 
     def _windows(self) -> Iterator[tuple[int, int]]:
         """Runs of frames that keep all decoders busy, ending where groups end."""
-        packets = self._index.packets
-        groups = packets.start[packets.frames]
-        ends = [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-        most = max(1, WINDOW_BYTES // (3 * self._size[0] * self._size[1]))
-        start = taken = 0
-        for number, end in enumerate(ends):
-            taken += 1
-            last = number + 1 == len(ends)
-            if taken >= GROUPS_PER_DECODER * self._engine.max_threads or last or ends[number + 1] - start > most:
-                for low in range(start, end, most):
-                    yield low, min(low + most, end)
-                start, taken = end, 0
+        start = 0
+        while start < self._index.num_frames:
+            stop = window_end(self._ends, start, 1, self._window, self._max_groups)
+            yield start, stop
+            start = stop
 
     def read_native(self, wanted: NDArray[np.int64], sink: Any) -> Plan:
         """Decodes frames; ``sink(row, native)`` gets each different one, unconverted, copied to the CPU's memory."""
@@ -156,15 +247,22 @@ class CudaReader:
 class _Request:
     """Puts pictures into their rows: decoders' streams begin after that memory is there, the caller's waits for them.
 
+    Args:
+        reader: Whose request it is.
+        wanted: The frames.
+        batches: Tensors for them, one after the other.
+        length: How many frames each of them has; the last may have fewer.
+
     Attributes:
         single: The one frame that was asked for, where it has another size than the video's header says.
     """
 
-    def __init__(self, reader: CudaReader, wanted: NDArray[np.int64], out: torch.Tensor) -> None:
+    def __init__(self, reader: CudaReader, wanted: NDArray[np.int64], batches: list[torch.Tensor], length: int) -> None:
         self._reader = reader
         self._wanted = wanted
-        self._begin, self._step = out.data_ptr(), out[:1].nbytes
-        self._caller = torch.cuda.current_stream(out.device)
+        self._begins, self._length = [batch.data_ptr() for batch in batches], length
+        self._step = batches[0][:1].nbytes
+        self._caller = torch.cuda.current_stream(batches[0].device)
         self._allocated = Event(self._caller.cuda_stream)
         self._done: list[Event] = []
         self._thread = threading.local()
@@ -177,7 +275,7 @@ class _Request:
             self._thread.stream = stream
             self._allocated.wait(stream.cuda_stream)
         conversion = self._reader.conversion(surfaces[0])
-        targets = [self._begin + row * self._step for row in rows]
+        targets = [self._begins[row // self._length] + row % self._length * self._step for row in rows]
         if conversion.output_size != self._reader.size:
             if len(self._wanted) > 1:
                 raise self._reader.other_size(int(self._wanted[rows[0]]), conversion.output_size)

@@ -75,5 +75,24 @@ class SlowSeek(FramefeedReader):
         return super()._seek(number)
 
 
+class SlowStart(FramefeedReader):
+    """Gets ready for many frames at once when they are first asked for, which takes long."""
+
+    name = "slow start"
+    _ready = False
+
+    def _seek(self, number: int) -> Any:
+        time.sleep(0.03)
+        return super()._seek(number)
+
+    def _stream(self, numbers: list[int]) -> Any:
+        if len(numbers) <= 4:
+            time.sleep(0.3)
+        elif not SlowStart._ready:
+            SlowStart._ready = True
+            time.sleep(2)
+        return super()._stream(numbers)
+
+
 class NoReader:
     """Is none."""

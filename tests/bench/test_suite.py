@@ -239,12 +239,25 @@ def test_a_mode_that_takes_for_ever_is_given_up(
 
     monkeypatch.setattr(Worker, "check", note)
     monkeypatch.setattr(suite_run, "LEAST_LIMIT", 0.5)
+    monkeypatch.setattr(suite_run, "BEGIN_LIMIT", 2.0)
     config = Config(("own_readers:SlowSeek",), cases=("in-order",), repeat=1, least_seconds=0)
     bench = Bench(config, videos[:1], tmp_path / "x.json", search=[HERE])
     begin = time.monotonic()
     bench.run(lambda *what: None)
     assert time.monotonic() - begin < 48 * 0.4  # what a check of that mode would take
-    assert [mode for mode, _ in checks] == ["stream", "seek"] and checks[0][1] is None and checks[1][1] is not None
+    assert checks == [("stream", None)]
+    (row,) = bench.document["results"]
+    assert row["mode"] == "stream" and not row["wrong"] and row["error"] is None
+
+
+def test_a_mode_that_is_slow_at_first_is_not_given_up(
+    videos: list[Video], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite_run, "LEAST_LIMIT", 0.5)
+    names = ("own_readers:SlowStart",)
+    config = Config(names, cases=("random",), batch_sizes=(8,), repeat=1, max_batches=1, least_seconds=0)
+    bench = Bench(config, videos[:1], tmp_path / "x.json", search=[HERE])
+    bench.run(lambda *what: None)
     (row,) = bench.document["results"]
     assert row["mode"] == "stream" and not row["wrong"] and row["error"] is None
 

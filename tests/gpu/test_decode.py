@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import clips
-from framefeed import Resize, UnsupportedCodec, VideoDecoder
+from framefeed import DecodeError, FramefeedError, Resize, UnsupportedCodec, VideoDecoder, samples
 from framefeed.native import NativeFrame
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -88,6 +88,81 @@ def test_results_are_ready_on_the_callers_stream(clip_folder: Path) -> None:
         assert torch.equal(total.cpu(), truth)
 
 
+@pytest.mark.parametrize("name", ["h264_b_pyramid", "hevc_open_gop", "h264_one_group", "vp9_alt_ref"])
+@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize("budget", [5, 16, 1000])
+def test_requests_in_order(
+    name: str, length: int, budget: int, clip_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read ahead for them is what would have come without."""
+    from framefeed import reading_cuda
+
+    decoder = _on_gpu(clips.make(name, clip_folder))
+    every = decoder.get_all_frames().data
+    monkeypatch.setattr(reading_cuda, "WINDOW_BYTES", (0, budget * every[0].nbytes))
+    decoder = _on_gpu(clips.make(name, clip_folder))
+    for _ in range(2):
+        for start in range(0, len(every), length):
+            wanted = list(range(start, min(start + length, len(every))))
+            assert torch.equal(decoder.get_frames_at(wanted).data, every[wanted]), wanted
+        assert torch.equal(decoder[3], every[3])  # elsewhere, in the middle
+    frames = list(decoder)
+    assert len(frames) == len(every) and all(torch.equal(one, two) for one, two in zip(frames, every, strict=True))
+
+
+def test_requests_in_order_decode_each_frame_about_once(tmp_path: Path) -> None:
+    path = samples.write_clip(tmp_path / "long.mp4", frames=480, gop=60, bframes=2, width=192, height=160)
+    decoder = _on_gpu(path)
+    packets, plan = 0, None
+    for start in range(0, 480, 16):
+        decoder.get_frames_in_range(start, start + 16)
+        if decoder.last_plan is not plan:
+            plan = decoder.last_plan
+            packets += plan.num_packets if plan is not None else 0
+    assert packets <= 1.2 * 480
+
+
+def test_what_was_read_ahead_is_ready_on_any_stream(clip_folder: Path) -> None:
+    decoder = _on_gpu(clips.make("h264_b_pyramid", clip_folder))
+    truth = decoder.get_all_frames().data.cpu()
+    for _ in range(10):
+        found = []
+        for number in range(len(truth)):
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(stream):
+                found.append(decoder[number].clone())
+        torch.cuda.synchronize()
+        assert torch.equal(torch.stack(found).cpu(), truth)
+
+
+def test_damage_ahead_is_for_the_request_that_asks_for_it(clip_folder: Path, tmp_path: Path) -> None:
+    good = _on_gpu(clips.make("h264_bframes", clip_folder))
+    packets = good.index.packets
+    hit = int(np.unique(packets.start)[2])
+    data = bytearray(Path(good.index.path).read_bytes())
+    begin = int(packets.pos[hit])
+    data[begin : begin + int(packets.size[hit])] = bytes(int(packets.size[hit]))
+    path = tmp_path / "bad.mp4"
+    path.write_bytes(data)
+    bad = VideoDecoder(path, device="cuda")
+    first = int(np.flatnonzero(packets.start[packets.frames] == hit)[0])
+    for number in range(first):
+        assert torch.equal(bad[number], good[number])
+    with pytest.raises(DecodeError, match=f"frame {first} "):
+        bad[first]
+
+
+def test_what_was_read_ahead_of_a_changed_file_is_not_handed_out(clip_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clips.make("h264_bframes", clip_folder).read_bytes())
+    decoder = _on_gpu(path)
+    for number in range(6):
+        decoder[number]
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(FramefeedError, match="changed since it was indexed"):
+        decoder[6]
+
+
 def test_what_the_gpu_cannot_decode(clip_folder: Path) -> None:
     path = clips.make("mpeg2_ts", clip_folder)
     with pytest.raises(UnsupportedCodec, match=r"fallback=\"cpu\""):
@@ -100,7 +175,6 @@ def test_what_the_gpu_cannot_decode(clip_folder: Path) -> None:
 
 
 def test_a_damaged_file_does_not_harm_the_next(clip_folder: Path, tmp_path: Path) -> None:
-    from framefeed import DecodeError
     from framefeed.decode.default import cuda_engine
 
     path = clips.make("h264_b_pyramid", clip_folder)

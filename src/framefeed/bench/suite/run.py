@@ -31,6 +31,7 @@ EXAMPLES = 8  # wrong frames that are named
 FAR_SLOWER = 4.0  # times as long as another mode: no need to wait for the end
 FEW = 4  # frames that modes are tried with
 LEAST_LIMIT = 5.0  # seconds that are waited for it all the same
+BEGIN_LIMIT = 20.0  # seconds that the first request may take, with what is done once
 
 
 @dataclass
@@ -57,19 +58,20 @@ class Entry:
     def prepare(self, video: Video) -> None:
         """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest.
 
-        A mode that is being checked for much longer than one that is right took is given up: it is slower, and some
-        libraries would take minutes.
+        A mode that takes much longer than one that is right is given up: some libraries would take minutes.
         """
         best: tuple[bool, float] | None = None
         limit: float | None = None
         errors = []
         for mode, job in self._likely_fastest_first():
-            begin = time.perf_counter()
             try:
-                found = self.worker.check(job, video.truth, limit)
+                if limit is not None:
+                    self._begin(job, limit)
+                begin = time.perf_counter()
+                found = self.worker.check(job, video.truth, None if limit is None else max(LEAST_LIMIT, limit))
                 if not found.wrong:
                     took = FAR_SLOWER * (time.perf_counter() - begin)
-                    limit = max(LEAST_LIMIT, took if limit is None else min(took, limit))
+                    limit = took if limit is None else min(took, limit)
                 rank = (bool(found.wrong), self.worker.time(job).seconds)
             except ReaderFailed as error:
                 errors.append(f"{mode}: {error}" if len(self.jobs) > 1 else str(error))
@@ -79,6 +81,16 @@ class Entry:
         if best is None:
             self.mode = next(iter(self.jobs))
             self.error = "; ".join(dict.fromkeys(errors))
+
+    def _begin(self, job: Job, limit: float) -> None:
+        """Makes the first request of a mode: decoders are made then, and kernels compiled, which says nothing of it.
+
+        Raises:
+            ReaderFailed: It takes long even when that is done.
+        """
+        least = max(1.0, limit / len(job.requests))
+        if self.worker.read(job, BEGIN_LIMIT) > least:
+            self.worker.read(job, least)
 
     def _likely_fastest_first(self) -> list[tuple[str, Job]]:
         """The modes, ordered by how long a few frames take. That is no more than a guess."""

@@ -99,6 +99,11 @@ class Worker:
         found: Checked = self._ask("check", job, truth, limit=limit)
         return found
 
+    def read(self, job: Job, limit: float) -> float:
+        """Makes the first request, within so many seconds; returns how long it took."""
+        found: float = self._ask("read", job, limit=limit)
+        return found
+
     def time(self, job: Job) -> Timed:
         """Reads all frames and takes the time."""
         found: Timed = self._ask("time", job)
@@ -210,7 +215,7 @@ def _serve(pipe: Connection, reader: str, search: list[str]) -> None:
         except EOFError:
             return
         try:
-            answer: Any = made.check(*arguments) if what == "check" else made.time(*arguments)
+            answer: Any = getattr(made, what)(*arguments)
         except Exception as error:
             made.forget()
             answer = ReaderFailed(_message(error))
@@ -251,6 +256,13 @@ class _Readers:
             wrong += truth.wrong(frames.cpu().numpy(), request)
         return Checked(job.num_frames, wrong)
 
+    def read(self, job: Job) -> float:
+        start = time.perf_counter()
+        frames = self._open(job).read_frames(job.requests[0])
+        _finish(job)
+        del frames
+        return time.perf_counter() - start
+
     def time(self, job: Job) -> Timed:
         known = self._reader
         reader = self._open(job)
@@ -262,16 +274,21 @@ class _Readers:
         while not passes or seconds < job.least_seconds:
             for request in job.requests:
                 frames = reader.read_frames(request)
-            if job.device != "cpu":
-                import torch
-
-                torch.cuda.synchronize()
+            _finish(job)
             seconds = time.perf_counter() - start
             passes += 1
         del frames
         after = reader.frames_decoded
         decoded = round((after - before) / passes) if before is not None and after is not None else None
         return Timed(seconds / passes, decoded, _peak())
+
+
+def _finish(job: Job) -> None:
+    """Waits for what a GPU still has to do."""
+    if job.device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 def _reset_peak() -> None:
