@@ -28,7 +28,7 @@ tests() {
   export CLIP_SIZE=192x160
   "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 | grep :: > "$folder/all" || return 1
   grep -v test_examples "$folder/all" > "$folder/rest"
-  split -n "l/${JOBS:-6}" "$folder/rest" "$folder/part."
+  split -n "r/${JOBS:-6}" "$folder/rest" "$folder/part."  # neighbours take alike
   grep test_examples "$folder/all" | split -n r/3 - "$folder/part.examples."  # each of them takes long
   for part in "$folder"/part.*; do
     xargs -r -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 > "$part.log" 2>&1 &

@@ -191,13 +191,15 @@ class Bench:
         packets = _once(partial(Packets, files, clips.codec))
         decoders = _once(partial(Bare.make_decoders, self.device, clips))
 
+        long = partial(loader, copies=COPIES, wave=self.device.num_decoders * clips.gop)
+
         def bare(bulk: bool) -> Contender:
             return Bare(self.device, clips, packets(), decoders(), bulk=bulk)
 
         return [
             Entry(BARE, {"each packet": partial(bare, False), "in pieces": partial(bare, True)}),
-            _entry(OURS, partial(loader, FULL, copies=COPIES)),
-            _entry(HALF_SIZE, partial(loader, HALF, copies=COPIES)),
+            _entry(OURS, partial(long, FULL)),
+            _entry(HALF_SIZE, partial(long, HALF)),
             _entry(SHORT_EPOCH, partial(loader, FULL)),
             *self._peer_entries(clips, in_order=True),
         ]

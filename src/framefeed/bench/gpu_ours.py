@@ -42,6 +42,7 @@ HALF = ProcessDesc(type="half", scale_width=224, scale_height=224, normalized=Tr
 PIECE = 32  # packets that are given to a decoder at once; a group may be longer
 LEAST_SIZE = (1920, 1088)  # what framefeed's decoders are made for, at least
 LEAD_SECONDS = 0.7  # of an epoch that are not timed
+WAVES = 8  # all decoders begin together, and give their groups together: as often at least in a timing
 CHECKED_BATCHES = 8
 CHECKED_SINGLES = 4  # of each thread
 
@@ -237,6 +238,7 @@ class Loader:
         copies: How often the data set has each file; with several, an epoch is left when it is time, and the time is
             taken from when it is well under way.
         whole: Whether epochs are gone through to their ends even then.
+        wave: Frames of a group of each decoder, which may all come at once. What is timed is many times as much.
     """
 
     def __init__(
@@ -249,6 +251,7 @@ class Loader:
         memory_budget: int | None = None,
         copies: int = 1,
         whole: bool = False,
+        wave: int = 1,
         batch_size: int = BATCH,
     ) -> None:
         self._device = device
@@ -257,6 +260,7 @@ class Loader:
         self._order = order
         self._memory_budget = memory_budget
         self._whole = whole or copies == 1
+        self._wave = wave
         self._batch_size = batch_size
         self.loader: Any = self._make(copies, None)
 
@@ -310,16 +314,16 @@ class Loader:
         """What an epoch gives between its beginning and its end: as much is under way before as after."""
         begin = time.perf_counter()
         batches = self._endless()
-        next(batches)
+        lead = len(next(batches)["default"])
         first = time.perf_counter() - begin
-        while time.perf_counter() - begin < first + min(LEAD_SECONDS, seconds):
-            next(batches)
+        while lead < self._wave or time.perf_counter() - begin < first + min(LEAD_SECONDS, seconds):
+            lead += len(next(batches)["default"])
         self._device.synchronize()
         before = self.loader.stats()
         start, count = time.perf_counter(), 0
         for batch in batches:
             count += len(batch["default"])
-            if time.perf_counter() - start >= seconds:
+            if count >= WAVES * self._wave and time.perf_counter() - start >= seconds:
                 break
         self._device.synchronize()
         timing = self._timing(count, time.perf_counter() - start, before)
