@@ -1,0 +1,147 @@
+"""What runs on a GPU, run by a stand-in: decoders, requests in order, the loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clips
+import standin
+from framefeed import DecodeError, FramefeedError, ProcessDesc, VideoDataset, VideoDecoder, samples
+from standin import StandIn
+
+KINDS = ("h264_b_pyramid", "h264_one_group", "hevc_open_gop", "h264_ts", "vp9_alt_ref", "vp8_alt_ref")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with standin.installed(monkeypatch) as used:
+        yield used
+
+
+def _truth(path: Path) -> torch.Tensor:
+    """All frames as the stand-in converts them."""
+    frames = [clips.luma(frame) for frame in clips.linear_decode(path)]
+    return torch.from_numpy(np.stack(frames))[:, None].expand(-1, 3, -1, -1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_any_frames_in_any_order(name: str, gpu: StandIn, clip_folder: Path) -> None:
+    path = clips.make(name, clip_folder)
+    truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
+    rng = np.random.default_rng(1)
+    for wanted in (rng.permutation(len(truth)), rng.integers(0, len(truth), 9), np.array([len(truth) - 1])):
+        assert torch.equal(reader.read(wanted), truth[wanted])
+    assert torch.equal(torch.stack(list(reader.iterate())), truth)
+    assert 0 < gpu.decoders <= 2 * standin.UNITS
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize("budget", [5, 16, 1000])
+def test_requests_in_order(
+    name: str, length: int, budget: int, gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read ahead for them is what would have come without."""
+    path = clips.make(name, clip_folder)
+    truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
+    monkeypatch.setattr("framefeed.reading_cuda.WINDOW_BYTES", (0, budget * truth[0].numel()))
+    for _ in range(2):
+        for start in range(0, len(truth), length):
+            wanted = np.arange(start, min(start + length, len(truth)))
+            assert torch.equal(reader.read(wanted), truth[wanted]), wanted
+        assert torch.equal(reader.read(np.array([3]))[0], truth[3])  # elsewhere, in the middle
+    assert torch.equal(torch.stack(list(reader.iterate())), truth)
+
+
+@pytest.mark.parametrize("gop", [20, 60, 250])
+@pytest.mark.parametrize("length", [1, 16, 23])
+def test_requests_in_order_decode_each_frame_about_once(gop: int, length: int, gpu: StandIn, tmp_path: Path) -> None:
+    frames = 500
+    path = samples.write_clip(tmp_path / "long.mp4", frames=frames, gop=gop, bframes=2, width=64, height=48)
+    reader = gpu.reader(VideoDecoder(path))
+    for start in range(0, frames, length):
+        reader.read(np.arange(start, min(start + length, frames)))
+    assert gpu.pictures <= 1.2 * frames
+
+
+def test_no_memory_for_reading_ahead(gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = clips.make("h264_bframes", clip_folder)
+    truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
+    empty, most = torch.empty, 2
+
+    def refuse(shape: Any, **arguments: Any) -> torch.Tensor:
+        nonlocal most
+        most -= 1
+        if most < 0 and len(shape) == 4:
+            most = 2
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return empty(shape, **arguments)
+
+    reader.read(np.arange(2))
+    monkeypatch.setattr(torch, "empty", refuse)
+    for start in range(2, len(truth), 2):
+        wanted = np.arange(start, start + 2)
+        assert torch.equal(reader.read(wanted), truth[wanted])
+
+
+def test_damage_ahead_is_for_the_request_that_asks_for_it(gpu: StandIn, clip_folder: Path, tmp_path: Path) -> None:
+    good = clips.make("h264_bframes", clip_folder)
+    packets = VideoDecoder(good).index.packets
+    hit = int(np.unique(packets.start)[2])
+    data = bytearray(good.read_bytes())
+    begin, size = int(packets.pos[hit]), int(packets.size[hit])
+    data[begin : begin + size] = bytes(size)
+    path = tmp_path / "bad.mp4"
+    path.write_bytes(data)
+    truth, reader = _truth(good), gpu.reader(VideoDecoder(path))
+    first = int(np.flatnonzero(packets.start[packets.frames] == hit)[0])
+    for number in range(first):
+        assert torch.equal(reader.read(np.array([number]))[0], truth[number])
+    with pytest.raises(DecodeError, match=f"frame {first} "):
+        reader.read(np.array([first]))
+    assert torch.equal(reader.read(np.arange(3)), truth[:3])
+
+
+def test_what_was_read_ahead_of_a_changed_file_is_not_handed_out(
+    gpu: StandIn, clip_folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clips.make("h264_bframes", clip_folder).read_bytes())
+    reader = gpu.reader(VideoDecoder(path))
+    for number in range(6):
+        reader.read(np.array([number]))
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(FramefeedError, match="changed since it was indexed"):
+        reader.read(np.array([6]))
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffle", "chunked:8", "buffered:32"])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("type_", ["byte", "float"])
+def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_folder: Path) -> None:
+    paths = [clips.make(name, clip_folder) for name in ("h264_b_pyramid", "hevc_open_gop", "h264_one_group")]
+    truth = {str(path): _truth(path) for path in paths}
+    dataset = VideoDataset(
+        [str(path) for path in paths],
+        sequence_length=2,
+        processing={"default": ProcessDesc(type=type_)},
+        get_label=lambda path, frame, changes: (path, frame),
+    )
+    size = next(iter(truth.values()))[0].numel()
+    budget = int(share * sum(map(len, truth.values())) * size)
+    loader = gpu.loader(dataset, 4, order=order, memory_budget=budget, drop_last=False)
+    for _ in range(2):
+        seen = []
+        for batch in loader:
+            for row, (path, frame) in enumerate(batch["labels"]):
+                got = batch["default"][row]
+                assert torch.equal(got, truth[path][frame : frame + 2].to(got.dtype))
+                seen.append((path, frame))
+        assert len(seen) == len(dataset) == len(set(seen))
+    assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
