@@ -1,12 +1,16 @@
 """A GPU's stand-in: what runs on one runs here, with PyAV's decoders, and with NumPy for kernels.
 
 Pictures come out when a hardware decoder would give them, and lie in memory that is overwritten when it is fed again.
-They are converted to gray: three times their luma. All calls are done when they return, so what waits for what on
-streams is not tested by this.
+They are converted to gray: three times their luma.
+
+All calls are done when they return, whatever stream they are for. Whether they would be in the right order on a GPU is
+told by clocks: each access to device memory is noted, and what neither came before it on its stream nor was waited for
+must not have touched the same memory.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import dataclasses
@@ -15,8 +19,10 @@ import itertools
 import sys
 import threading
 import types
+import weakref
+from collections import deque
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import av
 import numpy as np
@@ -26,6 +32,9 @@ from numpy.typing import NDArray
 from framefeed import VideoDecoder, VideoLoader
 from framefeed.data import videos
 from framefeed.decode import default, nvdec
+from framefeed.driver import DEFAULT_STREAM
+from framefeed.process import timelines
+from framefeed.process.desc import Draw
 from framefeed.process.finish import Finisher
 
 UNITS = 2
@@ -41,12 +50,19 @@ class StandIn:
     Attributes:
         decoders: That were made.
         pictures: That came out of them.
+        order: What is known of its streams.
     """
 
     def __init__(self) -> None:
         self.decoders = 0
         self.pictures = 0
         self.lock = threading.Lock()
+        self.order = Order()
+
+    def look_at(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What whoever gets a tensor does with it: reads it, on the current stream."""
+        self.order.read(tensor.data_ptr(), tensor.nbytes, self.order.current)
+        return tensor
 
     def reader(self, decoder: VideoDecoder) -> Any:
         """What reads a decoder's frames on the stand-in."""
@@ -67,6 +83,156 @@ class StandIn:
                 self._workshop = CudaWorkshop(DEVICE, self.memory_budget)
 
         return Loader
+
+
+# --- what comes before what -----------------------------------------------------------------------------------------
+
+
+class Access(NamedTuple):
+    """One access to memory.
+
+    Attributes:
+        begin, end: What was touched.
+        writes: Whether it was written.
+        stream, tick: Where, and when by that stream's own clock.
+        what: For messages.
+    """
+
+    begin: int
+    end: int
+    writes: bool
+    stream: int
+    tick: int
+    what: str
+
+
+@dataclasses.dataclass(eq=False)
+class _Block:
+    """Memory that was allocated.
+
+    Attributes:
+        begin, end: Where it lies.
+        stream: For which it was.
+        users: Other streams that have to be done with it before it goes to somebody else.
+        accesses: Those that matter.
+    """
+
+    begin: int
+    end: int
+    stream: int
+    users: set[int]
+    accesses: list[Access]
+
+
+class Order:
+    """The clocks of streams, and who touched what.
+
+    Attributes:
+        clocks: For each stream, what it has seen of others.
+    """
+
+    def __init__(self) -> None:
+        self._races: list[str] = []  # what was done, and what it did not wait for
+        self._freed: deque[tuple[_Block, dict[int, int]]] = deque()
+        self.clocks: dict[int, dict[int, int]] = {}
+        self._blocks: list[_Block] = []  # in order of their addresses
+        self._lock = threading.RLock()
+        self._thread = threading.local()
+
+    @property
+    def current(self) -> int:
+        """The current stream of this thread."""
+        return getattr(self._thread, "stream", DEFAULT_STREAM)
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Makes a stream the current one."""
+        before, self._thread.stream = self.current, int(stream.cuda_stream)
+        try:
+            yield
+        finally:
+            self._thread.stream = before
+
+    def moment(self, stream: int) -> dict[int, int]:
+        """What has been done by now, as an event has it."""
+        with self._lock:
+            return dict(self._clock(stream))
+
+    def wait(self, stream: int, moment: dict[int, int]) -> None:
+        """A stream waits for an event."""
+        with self._lock:
+            clock = self._clock(stream)
+            for other, tick in moment.items():
+                clock[other] = max(clock.get(other, 0), tick)
+
+    def allocate(self, begin: int, size: int, stream: int) -> _Block:
+        """Memory is handed out on a stream, where somebody else may have used it before."""
+        with self._lock:
+            self._settle()
+            self._blocks = [block for block in self._blocks if block.end <= begin or begin + size <= block.begin]
+            place = bisect.bisect([block.begin for block in self._blocks], begin)
+            block = _Block(begin, begin + size, stream, set(), [])
+            self._blocks.insert(place, block)
+        self.write(begin, size, stream, "allocating")
+        return block
+
+    def free(self, block: _Block) -> None:
+        """Memory goes back; from now on it may be handed out again on its stream. Finalizers call this anywhere."""
+        seen = dict(self._clock(block.stream))
+        for user in tuple(block.users):
+            for other, tick in dict(self._clock(user)).items():
+                seen[other] = max(seen.get(other, 0), tick)
+        self._freed.append((block, seen))
+
+    def _settle(self) -> None:
+        """Looks at what was freed: whoever gets it next does not wait for others than its stream."""
+        while self._freed:
+            block, seen = self._freed.popleft()
+            self._check(Access(block.begin, block.end, True, block.stream, 0, "freeing"), block, seen)
+
+    def use(self, begin: int, stream: int) -> None:
+        """Memory is used on another stream than it was allocated for."""
+        with self._lock:
+            place = bisect.bisect([block.begin for block in self._blocks], begin) - 1
+            self._blocks[place].users.add(stream)
+
+    def found(self) -> list[str]:
+        """What is not in order."""
+        with self._lock:
+            self._settle()
+            return self._races
+
+    def read(self, begin: int, size: int, stream: int, what: str = "reading") -> None:
+        """Notes that something is read."""
+        self._touch(begin, size, stream, False, what)
+
+    def write(self, begin: int, size: int, stream: int, what: str = "writing") -> None:
+        """Notes that something is written."""
+        self._touch(begin, size, stream, True, what)
+
+    def _clock(self, stream: int) -> dict[int, int]:
+        return self.clocks.setdefault(stream, {stream: 0})
+
+    def _touch(self, begin: int, size: int, stream: int, writes: bool, what: str) -> None:
+        with self._lock:
+            clock = self._clock(stream)
+            clock[stream] += 1
+            place = bisect.bisect([block.begin for block in self._blocks], begin) - 1
+            assert place >= 0 and begin + size <= self._blocks[place].end, f"{what}: not the device's memory"
+            block = self._blocks[place]
+            access = Access(begin, begin + size, writes, stream, clock[stream], what)
+            self._check(access, block, clock)
+            if writes:  # what it has covered, and waited for, does not matter any more
+                block.accesses = [old for old in block.accesses if not (begin <= old.begin and old.end <= begin + size)]
+            block.accesses.append(access)
+
+    def _check(self, access: Access, block: _Block, seen: dict[int, int]) -> None:
+        for old in block.accesses:
+            apart = old.end <= access.begin or access.end <= old.begin
+            if not apart and (old.writes or access.writes) and seen.get(old.stream, 0) < old.tick:
+                self._races.append(
+                    f"{access.what} on stream {access.stream} does not wait for {old.what} on stream {old.stream}"
+                )
 
 
 # --- PyNvVideoCodec -------------------------------------------------------------------------------------------------
@@ -96,9 +262,10 @@ class _Frame:
 class _Decoder:
     """Gives pictures in order of display; those of a call lie where those of the call before did."""
 
-    def __init__(self, used: StandIn, codec: str) -> None:
+    def __init__(self, used: StandIn, codec: str, stream: int) -> None:
         self._used = used
         self._codec = codec
+        self._stream = stream
         self._context: Any = None
         self._surfaces: list[NDArray[np.uint8]] = []
 
@@ -137,8 +304,12 @@ class _Decoder:
 
     def _keep(self, place: int, picture: Any) -> _Frame:
         width, height = picture.width + picture.width % 2, picture.height + picture.height % 2
+        order = self._used.order
         while len(self._surfaces) <= place:
-            self._surfaces.append(np.empty(width * height * 3 // 2, np.uint8))
+            surface = np.empty(width * height * 3 // 2, np.uint8)
+            order.allocate(surface.ctypes.data, surface.nbytes, self._stream)
+            self._surfaces.append(surface)
+        order.write(self._surfaces[place].ctypes.data, self._surfaces[place].nbytes, self._stream, "decoding")
         plane = picture.planes[0]
         luma = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: picture.height, : picture.width]
         self._surfaces[place][: width * height].reshape(height, width)[: picture.height, : picture.width] = luma
@@ -154,7 +325,7 @@ def _library(used: StandIn) -> types.SimpleNamespace:
     def create(**arguments: Any) -> _Decoder:
         with used.lock:
             used.decoders += 1
-        return _Decoder(used, CODECS[arguments["codec"]])
+        return _Decoder(used, CODECS[arguments["codec"]], arguments["cudastream"])
 
     def capabilities(**arguments: Any) -> dict[str, int]:
         sizes = {"width_min": 16, "height_min": 16, "width_max": 4096, "height_max": 4096}
@@ -173,7 +344,9 @@ def _library(used: StandIn) -> types.SimpleNamespace:
 # --- CUDA -----------------------------------------------------------------------------------------------------------
 
 
-class _Stream:
+class Stream:
+    """A CUDA stream."""
+
     _handles = itertools.count(1)
 
     def __init__(self, device: Any = None) -> None:
@@ -181,15 +354,18 @@ class _Stream:
         self.device = DEVICE
 
 
-class _Event:
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
+def _event(order: Order) -> type:
+    class Event:
+        def __init__(self, stream: int) -> None:
+            self._moment = order.moment(stream)
 
-    def wait(self, stream: int) -> None:
-        pass
+        def wait(self, stream: int) -> None:
+            order.wait(stream, self._moment)
 
-    def synchronize(self) -> None:
-        pass
+        def synchronize(self) -> None:
+            pass
+
+    return Event
 
 
 def _at(address: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -198,29 +374,56 @@ def _at(address: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(shape)
 
 
-def _copy(target: int, source: int, num_bytes: int, stream: int) -> None:
-    ctypes.memmove(target, source, num_bytes)
+class _Calls:
+    """What is queued on streams, done at once."""
 
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._empty = torch.empty
 
-def _convert(conversion: Any, sources: Any, pitch: int, targets: Any, stream: Any, count: int) -> None:
-    """Luma three times; pictures are neither scaled nor turned."""
-    height, width = conversion.source_size
-    assert conversion.output_size == (height, width), "the stand-in does not scale"
-    for (luma, *_), target in zip(sources[:count].tolist(), targets[:count].tolist(), strict=True):
-        picture = _at(luma, (height, pitch))[:, :width]
-        if conversion.layout == "CHW":
-            _at(target, (3, height, width))[:] = picture
-        else:
-            _at(target, (height, width, 3))[:] = picture[..., None]
+    def empty(self, *shape: Any, device: Any = None, **more: Any) -> torch.Tensor:
+        """Device memory where a device is named."""
+        made = self._empty(*shape, device=device, **more)
+        if device is not None and made.nbytes:
+            block = self._order.allocate(made.data_ptr(), made.nbytes, self._order.current)
+            weakref.finalize(made, self._order.free, block).atexit = False
+        return made
 
+    def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Its memory is not handed out again before that stream is done with it."""
+        self._order.use(tensor.data_ptr(), stream.cuda_stream)
 
-def _finish(
-    bound: Any, bases: Any, batch: Any, rows: Any, places: Any, placements: Any, stream: Any, count: int
-) -> None:
-    """What the CPU does."""
-    finisher = Finisher(bound)
-    for base, row, place in zip(bases[:count].tolist(), rows.tolist(), places.tolist(), strict=False):
-        finisher.finish(_at(base, (3, *bound.base_size)), batch[row], place, types.SimpleNamespace(flip=False))  # type: ignore[arg-type]
+    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
+        """On the device."""
+        self._order.read(source, num_bytes, stream, "copying")
+        self._order.write(target, num_bytes, stream, "copying")
+        ctypes.memmove(target, source, num_bytes)
+
+    def convert(self, conversion: Any, sources: Any, pitch: int, targets: Any, stream: Any, count: int) -> None:
+        """Luma three times; pictures are neither scaled nor turned."""
+        height, width = conversion.source_size
+        assert conversion.output_size == (height, width), "the stand-in does not scale"
+        for (luma, *_), target in zip(sources[:count].tolist(), targets[:count].tolist(), strict=True):
+            self._order.read(luma, height * pitch, stream.cuda_stream, "converting")
+            self._order.write(target, 3 * height * width, stream.cuda_stream, "converting")
+            picture = _at(luma, (height, pitch))[:, :width]
+            if conversion.layout == "CHW":
+                _at(target, (3, height, width))[:] = picture
+            else:
+                _at(target, (height, width, 3))[:] = picture[..., None]
+
+    def finish(
+        self, bound: Any, bases: Any, batch: Any, rows: Any, places: Any, placements: Any, stream: Any, count: int
+    ) -> None:
+        """What the CPU does."""
+        finisher, draw = Finisher(bound), cast("Draw", types.SimpleNamespace(flip=False))
+        for base, row, place in zip(bases[:count].tolist(), rows.tolist(), places.tolist(), strict=False):
+            kept = _at(base, (3, *bound.base_size))
+            self._order.read(base, kept.nbytes, stream.cuda_stream, "finishing")
+            frame = batch[row].select(bound.desc.dimension_order.index("f"), place)
+            if frame.is_contiguous():
+                self._order.write(frame.data_ptr(), frame.nbytes, stream.cuda_stream, "finishing")
+            finisher.finish(kept, batch[row], place, draw)
 
 
 def _triton() -> dict[str, Any]:
@@ -249,25 +452,31 @@ def installed(patch: Any) -> Iterator[StandIn]:
         patch.delitem(sys.modules, f"framefeed.{name}", raising=False)
     for cache in caches:
         cache.cache_clear()
-    patch.setattr("framefeed.driver.Event", _Event)
-    patch.setattr("framefeed.driver.new_stream", _Stream)
+    calls, event = _Calls(used.order), _event(used.order)
+    patch.setattr("framefeed.driver.Event", event)
+    patch.setattr("framefeed.driver.new_stream", Stream)
     patch.setattr("framefeed.driver.on_device", lambda device: contextlib.nullcontext())
-    patch.setattr("framefeed.driver.copy_on_device", _copy)
-    patch.setattr("framefeed.process.timelines.Event", _Event)
-    patch.setattr(nvdec, "new_stream", _Stream)
-    patch.setattr(nvdec, "copy_on_device", _copy)
-    caller = types.SimpleNamespace(cuda_stream=0, device=DEVICE)
-    patch.setattr(torch.cuda, "current_stream", lambda device=None: caller)
+    patch.setattr("framefeed.driver.copy_on_device", calls.copy)
+    patch.setattr("framefeed.process.timelines.Event", event)
+    patch.setattr(timelines.default_timeline(0), "_seen", {})  # of another stand-in's streams
+    patch.setattr(nvdec, "new_stream", Stream)
+    patch.setattr(nvdec, "copy_on_device", calls.copy)
+    patch.setattr(torch, "empty", calls.empty)
+    patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: calls.record_stream(tensor, stream))
+    patch.setattr(
+        torch.cuda, "current_stream", lambda device=None: types.SimpleNamespace(cuda_stream=used.order.current)
+    )
+    caller = types.SimpleNamespace(cuda_stream=DEFAULT_STREAM, device=DEVICE)
     patch.setattr(torch.cuda, "default_stream", lambda device=None: caller)
-    patch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    patch.setattr(torch.cuda, "stream", used.order.on)
     facts = types.SimpleNamespace(total_memory=MEMORY)
     patch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
     open_video = videos.open_video
     patch.setattr(videos, "open_video", lambda *given: dataclasses.replace(open_video(*given), on_cpu=False))
     for name in _LOADED:
         importlib.import_module(f"framefeed.{name}")
-    patch.setattr("framefeed.process.surfaces.convert", _convert)
-    patch.setattr("framefeed.data.workshop_cuda.finish", _finish)
+    patch.setattr("framefeed.process.surfaces.convert", calls.convert)
+    patch.setattr("framefeed.data.workshop_cuda.finish", calls.finish)
     patch.setattr("framefeed.data.workshop_cuda.placement", lambda bound, draw: (0, 0, 0))
     try:
         yield used

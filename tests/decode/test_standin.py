@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ KINDS = ("h264_b_pyramid", "h264_one_group", "hevc_open_gop", "h264_ts", "vp9_al
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     with standin.installed(monkeypatch) as used:
         yield used
+        gc.collect()
+        assert used.order.found() == []
 
 
 def _truth(path: Path) -> torch.Tensor:
@@ -36,7 +39,7 @@ def test_any_frames_in_any_order(name: str, gpu: StandIn, clip_folder: Path) -> 
     truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
     rng = np.random.default_rng(1)
     for wanted in (rng.permutation(len(truth)), rng.integers(0, len(truth), 9), np.array([len(truth) - 1])):
-        assert torch.equal(reader.read(wanted), truth[wanted])
+        assert torch.equal(gpu.look_at(reader.read(wanted)), truth[wanted])
     assert torch.equal(torch.stack(list(reader.iterate())), truth)
     assert 0 < gpu.decoders <= 2 * standin.UNITS
 
@@ -54,7 +57,7 @@ def test_requests_in_order(
     for _ in range(2):
         for start in range(0, len(truth), length):
             wanted = np.arange(start, min(start + length, len(truth)))
-            assert torch.equal(reader.read(wanted), truth[wanted]), wanted
+            assert torch.equal(gpu.look_at(reader.read(wanted)), truth[wanted]), wanted
         assert torch.equal(reader.read(np.array([3]))[0], truth[3])  # elsewhere, in the middle
     assert torch.equal(torch.stack(list(reader.iterate())), truth)
 
@@ -68,6 +71,15 @@ def test_requests_in_order_decode_each_frame_about_once(gop: int, length: int, g
     for start in range(0, frames, length):
         reader.read(np.arange(start, min(start + length, frames)))
     assert gpu.pictures <= 1.2 * frames
+
+
+def test_what_was_read_ahead_is_ready_on_any_stream(gpu: StandIn, clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
+    streams = [standin.Stream() for _ in range(3)]
+    for number in range(len(truth)):
+        with gpu.order.on(streams[number % 3]):
+            assert torch.equal(gpu.look_at(reader.read(np.array([number])))[0], truth[number])
 
 
 def test_no_memory_for_reading_ahead(gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +99,7 @@ def test_no_memory_for_reading_ahead(gpu: StandIn, clip_folder: Path, monkeypatc
     monkeypatch.setattr(torch, "empty", refuse)
     for start in range(2, len(truth), 2):
         wanted = np.arange(start, start + 2)
-        assert torch.equal(reader.read(wanted), truth[wanted])
+        assert torch.equal(gpu.look_at(reader.read(wanted)), truth[wanted])
 
 
 def test_damage_ahead_is_for_the_request_that_asks_for_it(gpu: StandIn, clip_folder: Path, tmp_path: Path) -> None:
@@ -121,6 +133,23 @@ def test_what_was_read_ahead_of_a_changed_file_is_not_handed_out(
         reader.read(np.array([6]))
 
 
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_a_loader_that_is_left(share: float, gpu: StandIn, clip_folder: Path) -> None:
+    """Memory of batches that nobody has taken, and of frames that were kept, goes back when all is written to it."""
+    path = clips.make("h264_b_pyramid", clip_folder)
+    dataset = VideoDataset([str(path)] * 4, processing={"default": ProcessDesc(type="byte")})
+    budget = int(share * len(dataset) * _truth(path)[0].numel())
+    for number in range(1, 8):
+        stream = standin.Stream()
+        loader = gpu.loader(dataset, 4, order="shuffle", memory_budget=budget)
+        batches = iter(loader)
+        for _ in range(number):
+            with gpu.order.on(stream):
+                gpu.look_at(next(batches)["default"])
+        batches.close()
+        del batches, loader
+
+
 @pytest.mark.parametrize("order", ["sequential", "shuffle", "chunked:8", "buffered:32"])
 @pytest.mark.parametrize("share", [0.1, 1.0])
 @pytest.mark.parametrize("type_", ["byte", "float"])
@@ -139,6 +168,7 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
     for _ in range(2):
         seen = []
         for batch in loader:
+            gpu.look_at(batch["default"])
             for row, (path, frame) in enumerate(batch["labels"]):
                 got = batch["default"][row]
                 assert torch.equal(got, truth[path][frame : frame + 2].to(got.dtype))
