@@ -29,8 +29,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framefeed import VideoDecoder, VideoLoader
-from framefeed.data import videos
+from framefeed import VideoDecoder
+from framefeed.data import loader, packet_decoder, videos
 from framefeed.decode import default, nvdec
 from framefeed.driver import DEFAULT_STREAM
 from framefeed.process import timelines
@@ -71,18 +71,6 @@ class StandIn:
 
         geometry = compile_transforms(None, *decoder.index.stream.display_size)
         return CudaReader(decoder.index, decoder._media, "CHW", geometry, DEVICE)
-
-    @property
-    def loader(self) -> type[VideoLoader]:
-        """A VideoLoader that works on it."""
-        from framefeed.data.workshop_cuda import CudaWorkshop
-
-        class Loader(VideoLoader):
-            def _set_up(self) -> None:
-                super()._set_up()
-                self._workshop = CudaWorkshop(DEVICE, self.memory_budget)
-
-        return Loader
 
 
 # --- what comes before what -----------------------------------------------------------------------------------------
@@ -412,6 +400,16 @@ class _Calls:
             else:
                 _at(target, (height, width, 3))[:] = picture[..., None]
 
+    def copy_pictures(
+        self, sources: Any, pitch: int, targets: Any, size: tuple[int, int], stream: Any, count: int
+    ) -> None:
+        """All planes, line by line."""
+        lines, columns = size
+        for source, target in zip(sources[:count].tolist(), targets[:count].tolist(), strict=True):
+            self._order.read(source, lines * pitch, stream.cuda_stream, "keeping")
+            self._order.write(target, lines * columns, stream.cuda_stream, "keeping")
+            _at(target, size)[:] = _at(source, (lines, pitch))[:, :columns]
+
     def finish(
         self, bound: Any, bases: Any, batch: Any, rows: Any, places: Any, placements: Any, stream: Any, count: int
     ) -> None:
@@ -472,10 +470,15 @@ def installed(patch: Any) -> Iterator[StandIn]:
     facts = types.SimpleNamespace(total_memory=MEMORY)
     patch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
     open_video = videos.open_video
-    patch.setattr(videos, "open_video", lambda *given: dataclasses.replace(open_video(*given), on_cpu=False))
+    for place in (videos, packet_decoder):
+        patch.setattr(place, "open_video", lambda *given: dataclasses.replace(open_video(*given), on_cpu=False))
     for name in _LOADED:
         importlib.import_module(f"framefeed.{name}")
+    workshop = importlib.import_module("framefeed.data.workshop_cuda").CudaWorkshop
+    for place in (loader, packet_decoder):
+        patch.setattr(place, "CpuWorkshop", lambda budget: workshop(DEVICE, budget))
     patch.setattr("framefeed.process.surfaces.convert", calls.convert)
+    patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
     patch.setattr("framefeed.data.workshop_cuda.finish", calls.finish)
     patch.setattr("framefeed.data.workshop_cuda.placement", lambda bound, draw: (0, 0, 0))
     try:

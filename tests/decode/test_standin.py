@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import clips
 import standin
-from framefeed import DecodeError, FramefeedError, ProcessDesc, VideoDataset, VideoDecoder, samples
+from framefeed import (
+    DecodeError,
+    FramefeedError,
+    PacketDataset,
+    PacketDecoder,
+    ProcessDesc,
+    VideoDataset,
+    VideoDecoder,
+    VideoLoader,
+    samples,
+)
+from framefeed.data.videos import OpenVideo
 from standin import StandIn
 
 KINDS = ("h264_b_pyramid", "h264_one_group", "hevc_open_gop", "h264_ts", "vp9_alt_ref", "vp8_alt_ref")
@@ -141,7 +154,7 @@ def test_a_loader_that_is_left(share: float, gpu: StandIn, clip_folder: Path) ->
     budget = int(share * len(dataset) * _truth(path)[0].numel())
     for number in range(1, 8):
         stream = standin.Stream()
-        loader = gpu.loader(dataset, 4, order="shuffle", memory_budget=budget)
+        loader = VideoLoader(dataset, 4, order="shuffle", memory_budget=budget)
         batches = iter(loader)
         for _ in range(number):
             with gpu.order.on(stream):
@@ -164,7 +177,7 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
     )
     size = next(iter(truth.values()))[0].numel()
     budget = int(share * sum(map(len, truth.values())) * size)
-    loader = gpu.loader(dataset, 4, order=order, memory_budget=budget, drop_last=False)
+    loader = VideoLoader(dataset, 4, order=order, memory_budget=budget, drop_last=False)
     for _ in range(2):
         seen = []
         for batch in loader:
@@ -175,3 +188,50 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
                 seen.append((path, frame))
         assert len(seen) == len(dataset) == len(set(seen))
     assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
+
+
+def test_kept_as_decoded_where_that_is_less(gpu: StandIn, clip_folder: Path, tmp_path: Path) -> None:
+    """Twice as many frames are kept in the same memory."""
+    full, quarter = ProcessDesc(), ProcessDesc(scale_width=24, scale_height=16)
+    path = samples.write_clip(tmp_path / "odd.mp4", frames=4, width=98, height=66)
+    videos = VideoDataset([str(path)], processing={"default": full}).videos
+    assert videos[0].kept_size == (99, 98) and videos[0].frame_bytes == 99 * 98 and videos[0].base_bytes == 3 * 98 * 66
+    assert VideoDataset([str(path)], processing={"default": quarter}).videos[0].kept_size is None
+    both = VideoDataset([str(path)], processing={"one": full, "two": quarter}).videos[0]
+    assert both.kept_size == (99, 98) and both.base_bytes == 3 * (98 * 66 + 24 * 16)
+    ten_bits = clips.make("hevc_10bit", clip_folder)
+    assert VideoDataset([str(ten_bits)], processing={"default": full}).videos[0].kept_size is None
+    on_cpu = dataclasses.replace(videos[0], on_cpu=True)
+    assert on_cpu.kept_size is None and on_cpu.frame_bytes == 3 * 98 * 66
+
+
+def test_less_is_decoded(gpu: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = samples.write_clip(tmp_path / "long.mp4", frames=300, gop=30, width=64, height=48)
+    budget = 4 * 75 * 3 * 64 * 48  # a quarter of all frames as RGB
+    decoded = []
+    for kept in (True, False):
+        if not kept:
+            monkeypatch.setattr(OpenVideo, "kept_size", None)
+        dataset = VideoDataset([str(path)] * 4, processing={"default": ProcessDesc(type="byte")})
+        loader = VideoLoader(dataset, 10, order="shuffle", memory_budget=budget, drop_last=False)
+        for batch in loader:
+            gpu.look_at(batch["default"])
+        decoded.append(loader.stats().frames_decoded)
+        assert loader.stats().memory_peak <= budget
+    assert decoded[0] < 0.85 * decoded[1]
+
+
+@pytest.mark.parametrize("memory_budget", ["20KB", "1GB"])
+def test_packets(memory_budget: str, gpu: StandIn, clip_folder: Path) -> None:
+    """What was read elsewhere is decoded by it."""
+    paths = [clips.make(name, clip_folder) for name in ("h264_b_pyramid", "hevc_open_gop")]
+    truth = [_truth(path) for path in paths]
+    dataset = VideoDataset([str(path) for path in paths], processing={"default": ProcessDesc(type="byte")})
+    packets, decoder = PacketDataset(dataset), PacketDecoder(dataset, memory_budget=memory_budget)
+    every = torch.cat(truth)
+    wanted = np.random.default_rng(4).permutation(len(dataset)).reshape(-1, 6).tolist()
+    for _ in range(2):
+        loader: DataLoader[Any] = DataLoader(packets, batch_sampler=wanted, collate_fn=packets.collate)
+        for numbers, batch in zip(wanted, decoder(loader), strict=True):
+            assert torch.equal(gpu.look_at(batch["default"])[:, 0], every[numbers])
+    decoder.close()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from framefeed.native import NativeFrame
 from framefeed.process.base import YCbCrWriter
-from framefeed.process.cuda import Conversion, SurfaceFormat, convert, finish, placement
+from framefeed.process.cuda import Conversion, SurfaceFormat, convert, copy_pictures, finish, placement
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter
@@ -287,6 +287,24 @@ def test_unused_bits_do_not_count(device: torch.device) -> None:
         sources, targets = _sent(device, [surface.addresses], [out.data_ptr()])
         convert(conversion, sources, pitch, targets)
         assert np.array_equal(out.cpu().numpy(), on_device([picture], conversion, device)[0])
+
+
+@pytest.mark.parametrize("extra_pitch", [0, 1, 32])
+@pytest.mark.parametrize("size", [(1, 1), (9, 16), (15, 300), (33, 257)])
+def test_copies(device: torch.device, size: tuple[int, int], extra_pitch: int) -> None:
+    """Bytes as they are, without what lies between lines, and nothing beside them."""
+    count, (lines, columns), pitch = 5, size, size[1] + extra_pitch
+    rng = np.random.default_rng(lines)
+    given = torch.from_numpy(rng.integers(0, 256, (count, lines, pitch), np.uint8)).to(device)
+    room = torch.full((count, lines * columns + 7), 99, dtype=torch.uint8, device=device)
+    begins, targets = ([each.data_ptr() for each in tensor] for tensor in (given, room))
+    sources, to = _sent(device, begins, targets)
+    copy_pictures(sources, pitch, to, size)
+    assert torch.equal(room[:, : lines * columns].reshape(count, lines, columns), given[..., :columns])
+    assert (room[:, lines * columns :] == 99).all()
+    copy_pictures(sources[:0], pitch, to[:0], size)  # none is no launch
+    with pytest.raises(ValueError, match="targets must be"):
+        copy_pictures(sources, pitch, to[:3], size)
 
 
 def test_no_frames_are_no_launch(device: torch.device) -> None:

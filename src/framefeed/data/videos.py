@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.cached import cached_property
+from framefeed.decode.nvdec import PixelFormat, pixel_format
 from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
 from framefeed.forking import in_forked_children
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Bases", "OpenVideo", "Videos", "bind", "open_video"]
 
 MAX_OPEN = 512  # each is a packet table and a few small objects; files themselves are opened and closed elsewhere
+
+LEAST_SAVING = 0.75  # of the bytes of bases that decoded pictures may have to be kept in their place
 
 Bases = Mapping[BaseKind, NDArray[np.uint8]]
 """What is made of one decoded picture: an 8-bit array for each kind that a description asks for."""
@@ -62,9 +65,29 @@ class OpenVideo:
         return {bound.base: (3, *bound.base_size) for bound in self.bound.values()}
 
     @cached_property
-    def frame_bytes(self) -> int:
+    def base_bytes(self) -> int:
         """Bytes of all bases of one frame."""
         return sum(3 * height * width for _, height, width in self.base_shapes.values())
+
+    @cached_property
+    def kept_size(self) -> tuple[int, int] | None:
+        """Lines and bytes of a line of a frame that is kept as a GPU decodes it; None where its bases are kept.
+
+        Decoded pictures of the usual kind have half as many bytes as RGB of the same size. But bases are made of them
+        each time they are used, so it is done only where it saves a good deal.
+        """
+        stream = self.index.stream
+        format_ = None if self.on_cpu else pixel_format(stream.pix_fmt)
+        if format_ != PixelFormat("420", 8):
+            return None
+        lines, columns = (side + side % 2 for side in (stream.height, stream.width))
+        kept = (lines * 3 // 2, columns)
+        return kept if kept[0] * kept[1] <= LEAST_SAVING * self.base_bytes else None
+
+    @cached_property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame that is kept."""
+        return self.base_bytes if self.kept_size is None else self.kept_size[0] * self.kept_size[1]
 
 
 class Videos:

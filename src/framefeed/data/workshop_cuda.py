@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,14 +55,16 @@ class DeviceBases:
     """What is kept of one frame, in device memory.
 
     Attributes:
-        arrays: One array for each kind.
+        arrays: One array for each kind, or one for the decoded picture.
         addresses: Where these begin.
+        layout: Of the decoded picture; None where bases are kept.
         ready: After this moment it can be read; None where nothing has been written.
         in_use: After all of these moments it may be written again; the last one of each stream.
     """
 
-    arrays: dict[BaseKind, torch.Tensor]
+    arrays: dict[BaseKind | None, torch.Tensor]
     addresses: tuple[int, ...]
+    layout: SurfaceLayout | None = None
     ready: Moment | None = None
     in_use: dict[Timeline, Moment] = field(default_factory=dict)
 
@@ -191,7 +194,10 @@ class CudaWorkshop:
 
     def allocate(self, video: OpenVideo) -> DeviceBases:
         """Memory for a frame that will be kept."""
-        shapes, size = video.base_shapes, video.frame_bytes
+        shapes: Mapping[Any, tuple[int, ...]] = (
+            video.base_shapes if video.kept_size is None else {None: video.kept_size}
+        )
+        size = video.frame_bytes
         with self._lock:
             free = self._free.get(tuple(shapes.items()))
             if free:
@@ -204,7 +210,7 @@ class CudaWorkshop:
             arrays = {
                 kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()
             }
-        bases = DeviceBases(arrays, tuple(array.data_ptr() for array in arrays.values()))
+        bases = DeviceBases(arrays, tuple(array.data_ptr() for array in arrays.values()), _kept_layout(video))
         allocated = default_timeline(self._number).now()
         bases.in_use[allocated.timeline] = allocated
         return bases
@@ -232,18 +238,20 @@ class CudaWorkshop:
             for taken in pictures:
                 self._upload(video, taken)
             return
+        self._take_on(lane_of(pictures[0].picture.stream), video, pictures)
+
+    def _take_on(self, lane: Lane, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+        """The same for pictures that can be read on a stream; all have one layout."""
         layout = pictures[0].picture.layout
-        conversions = video.conversions.get(layout)
-        if conversions is None:
-            conversions = video.conversions[layout] = _conversions(video, layout)
+        conversions = _way(video, layout).conversions
         if not conversions:
             for taken in pictures:
                 taken.error = _other_size(video, layout, taken.number)
             return
-        lane = lane_of(pictures[0].picture.stream)
         at_once = len(pictures)
-        if any(taken.bases is None and not _is_single(taken) for taken in pictures) or _plain_name(video) is None:
-            at_once = max(1, MAX_SCRATCH // max(1, video.frame_bytes))
+        plain = _plain_name(video)
+        if any(_goes_through(taken, video) and not (plain is not None and _is_single(taken)) for taken in pictures):
+            at_once = max(1, MAX_SCRATCH // max(1, video.base_bytes))
         for low in range(0, len(pictures), at_once):
             self._convert(video, conversions, lane, pictures[low : low + at_once])
 
@@ -259,24 +267,32 @@ class CudaWorkshop:
                     batches[assembly] = []
         kept = [taken.bases for taken in pictures if taken.bases is not None]
         lane.timeline.wait_for(itertools.chain(_allocated(batches), _in_use(kept)))
+        if video.kept_size is not None:
+            whole = [taken for taken in pictures if taken.bases is not None]
+            to = [taken.bases.addresses[0] for taken in whole]
+            lane.copy([taken.picture for taken in whole], to, video.kept_size)
+        surfaces: list[Surface] = []
         targets: list[tuple[int, ...]] = []
         plain = _plain_name(video)
         for number, taken in enumerate(pictures):
-            if taken.bases is not None:
+            if not _goes_through(taken, video):
+                if taken.bases is None or video.kept_size is not None:
+                    continue  # nobody wants it now
                 addresses = taken.bases.addresses
             elif plain is not None and _is_single(taken):
                 batch, ((row, k),) = taken.places[0]
                 assert isinstance(batch, DeviceAssembly)
                 begin, sample, frame = batch.begins[plain]
+                surfaces.append(taken.picture)
                 targets.append((begin + row * sample + batch.places[plain][k] * frame,))
                 continue
             else:
-                addresses = _parts(video, lane.scratch(len(pictures) * video.frame_bytes) + number * video.frame_bytes)
+                addresses = _parts(video, lane.scratch(len(pictures) * video.base_bytes) + number * video.base_bytes)
+            surfaces.append(taken.picture)
             targets.append(addresses)
             for assembly, places in taken.places:
                 batches[assembly].append((addresses, places))  # type: ignore[index]
-        surfaces = [taken.picture for taken in pictures]
-        for which, conversion in enumerate(conversions):
+        for which, conversion in enumerate(conversions if surfaces else ()):
             lane.convert(conversion, surfaces, [addresses[which] for addresses in targets])
         for assembly, frames in batches.items():
             if frames:
@@ -321,7 +337,16 @@ class CudaWorkshop:
         with on_device(self._number), _LANES.borrow(self._number) as lane:
             ready = [bases.ready for bases, _ in frames if bases.ready is not None]
             lane.timeline.wait_for([assembly.allocated, *ready])
-            _finish(assembly, [(bases.addresses, places) for bases, places in frames], lane)
+            whole: dict[_Way, tuple[OpenVideo, list[Taken]]] = {}
+            for bases, places in frames:
+                if bases.layout is not None:
+                    video = assembly.video(*places[0])
+                    picture = Surface(bases.addresses[0], bases.layout, lane.stream)
+                    taken = Taken(0, picture, None, [(assembly, places)])
+                    whole.setdefault(_way(video, bases.layout), (video, []))[1].append(taken)
+            for video, pictures in whole.values():  # one of many that are treated alike
+                self._take_on(lane, video, pictures)
+            _finish(assembly, [(bases.addresses, places) for bases, places in frames if bases.layout is None], lane)
             done = lane.timeline.now()
         for bases, _ in frames:
             bases.in_use[done.timeline] = done
@@ -429,6 +454,21 @@ def _plain_name(video: OpenVideo) -> str | None:
     return name if plain and bound.base_size == bound.output_size else None
 
 
+def _goes_through(taken: Taken, video: OpenVideo) -> bool:
+    """Whether bases are made of a picture only to be put into batches."""
+    return bool(taken.places) and (taken.bases is None or video.kept_size is not None)
+
+
+def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:
+    """How decoded pictures lie that are kept."""
+    if video.kept_size is None:
+        return None
+    lines, columns = video.kept_size
+    stream = video.index.stream
+    planes = (0, lines * 2 // 3 * columns, -1)
+    return SurfaceLayout(stream.width, stream.height, columns, lines * columns, planes, "NV12")
+
+
 def _is_single(taken: Taken) -> bool:
     """Whether a picture goes to one place."""
     return len(taken.places) == 1 and len(taken.places[0][1]) == 1
@@ -443,16 +483,42 @@ def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:
     return tuple(addresses)
 
 
-def _conversions(video: OpenVideo, layout: SurfaceLayout) -> list[Conversion]:
-    """What makes each of the bases of a decoder's pictures; none where they have another size than they should."""
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How pictures become what is wanted of them; one object for all videos that are treated alike.
+
+    Attributes:
+        conversions: What makes each of the bases; none where pictures have another size than they should.
+    """
+
+    conversions: tuple[Conversion, ...]
+
+
+def _way(video: OpenVideo, layout: SurfaceLayout) -> _Way:
+    """That of a decoder's pictures."""
+    found: _Way | None = video.conversions.get(layout)
+    if found is None:
+        bound = tuple(video.bound.items())
+        found = video.conversions[layout] = _alike(_conversions(video, layout), layout, video.kept_size, bound)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _alike(conversions: tuple[Conversion, ...], *rest: Any) -> _Way:
+    return _Way(conversions)
+
+
+def _conversions(video: OpenVideo, layout: SurfaceLayout) -> tuple[Conversion, ...]:
     stream = video.index.stream
+    if video.kept_size is not None and (layout.width, layout.height) != (stream.width, stream.height):
+        return ()
     format_ = pixel_format(stream.pix_fmt)
     bits = format_.bits if format_ is not None else 8
     as_it_is = replace(stream, height=layout.height, width=layout.width)
     format_name = surface_format(layout.format)
-    found = [Conversion.of(as_it_is, kind, format_name, bits) for kind in video.base_shapes]
+    found = tuple(Conversion.of(as_it_is, kind, format_name, bits) for kind in video.base_shapes)
     sizes = [shape[1:] for shape in video.base_shapes.values()]
-    return found if [conversion.output_size for conversion in found] == sizes else []
+    return found if [conversion.output_size for conversion in found] == sizes else ()
 
 
 def _other_size(video: OpenVideo, layout: SurfaceLayout, frame: int) -> FrameSizeError:

@@ -25,7 +25,16 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, READ
 from framefeed.types import NO_PTS, StreamInfo
 
-__all__ = ["NvdecFactory", "Surface", "SurfaceLayout", "capabilities", "check_supported", "num_units", "pixel_format"]
+__all__ = [
+    "NvdecFactory",
+    "PixelFormat",
+    "Surface",
+    "SurfaceLayout",
+    "capabilities",
+    "check_supported",
+    "num_units",
+    "pixel_format",
+]
 
 # What FFmpeg calls a codec, and PyNvVideoCodec.
 _CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2",

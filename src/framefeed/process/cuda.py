@@ -30,7 +30,7 @@ try:
 except ImportError as error:
     raise MissingBackend("Triton", "frames on a GPU are converted with it; install it: pip install triton") from error
 
-__all__ = ["Conversion", "SurfaceFormat", "convert", "finish", "placement"]
+__all__ = ["Conversion", "SurfaceFormat", "convert", "copy_pictures", "finish", "placement"]
 
 Layout = Literal["CHW", "HWC"]
 
@@ -56,6 +56,7 @@ MATRICES = {
 PLAIN_TILE = (8, 128)
 SCALED_TILE = (8, 32)
 FINISH_TILE = (8, 128)
+COPY_TILE = (8, 256)
 
 
 class SurfaceFormat(Enum):
@@ -440,6 +441,26 @@ def _finish_kernel(
         tl.store(target + channel * tl.load(table + 6), tl.load(values + channel * 256 + pixel), mask=kept)
 
 
+@_jit
+def _copy_kernel(
+    sources: tl.tensor,
+    targets: tl.tensor,
+    pitch: tl.tensor,
+    lines: tl.tensor,
+    columns: tl.tensor,
+    tile_lines: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:
+    """Copies bytes, and leaves out what lies between lines."""
+    picture = tl.program_id(2)
+    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
+    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
+    kept = (line < lines) & (column < columns)
+    source = tl.load(sources + picture).to(tl.pointer_type(tl.uint8))
+    target = tl.load(targets + picture).to(tl.pointer_type(tl.uint8))
+    tl.store(target + line * columns + column, tl.load(source + line * pitch + column, mask=kept, other=0), mask=kept)
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
@@ -655,6 +676,35 @@ def finish(
     with on_stream(stream, device):
         arguments = (table, values, bases, batch, rows, places, placements, *FINISH_TILE)
         _run(_finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, batch.dtype), arguments)
+
+
+def copy_pictures(
+    sources: torch.Tensor,
+    pitch: int,
+    targets: torch.Tensor,
+    size: Size,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """Copies decoded pictures as they are, all in one launch; does not wait for it.
+
+    Args:
+        sources: int64 (n,) on the device: where they begin.
+        pitch: Bytes from one of their lines to the next.
+        targets: int64 (n,) on the device: where they go, one line directly behind the other.
+        size: Lines, those of all planes, and bytes of a line.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"sources": (sources, 1), "targets": (targets, 1)}, count)
+    if count == 0:
+        return
+    lines, columns = size
+    with on_stream(stream, sources.device):
+        arguments = (sources, targets, pitch, lines, columns, *COPY_TILE)
+        # Triton compiles for numbers that are one, and for those that can be divided by 16.
+        variant = (sources.device, *((number % 16 == 0, number == 1) for number in (pitch, lines, columns)))
+        _run(_copy_kernel, (*_grid(size, COPY_TILE), count), variant, arguments)
 
 
 def _finish_table(bound: BoundDesc, strides: tuple[int, ...]) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed.driver import copy_on_device
-from framefeed.process.cuda import Conversion, SurfaceFormat, convert
+from framefeed.process.cuda import Conversion, SurfaceFormat, convert, copy_pictures
 from framefeed.process.tables import TableRing
 from framefeed.process.timelines import Timeline
 
@@ -60,6 +60,7 @@ class Lane:
         self.stream = stream
         self.placing = TableRing(stream.device, stream, (1, 1, 1, 3))
         self._converting = TableRing(stream.device, stream, (3, 1))
+        self._copying = TableRing(stream.device, stream, (1, 1))
         self._scratch: torch.Tensor | None = None
         self.timeline = Timeline(int(stream.cuda_stream))
 
@@ -73,6 +74,21 @@ class Lane:
             begins = np.array([surface.address for surface in surfaces[low : low + most]], np.int64)
             sources, to = self._converting.send(len(part), begins[:, None] + offsets, part)
             convert(conversion, sources, layout.pitch, to, self.stream, len(part))
+
+    def copy(self, surfaces: Sequence[Any], targets: Sequence[int], size: tuple[int, int]) -> None:
+        """Copies surfaces of one layout as they are, to the addresses beside them.
+
+        Args:
+            surfaces: The pictures.
+            targets: Where they go, without what lies between lines.
+            size: Lines of all planes, and bytes of a line.
+        """
+        most = self._copying.capacity
+        for low in range(0, len(surfaces), most):
+            part = targets[low : low + most]
+            begins = [surface.address for surface in surfaces[low : low + most]]
+            sources, to = self._copying.send(len(part), begins, part)
+            copy_pictures(sources, surfaces[0].layout.pitch, to, size, self.stream, len(part))
 
     def scratch(self, num_bytes: int) -> int:
         """The address of memory that may be used until this is called again."""
