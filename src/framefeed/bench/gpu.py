@@ -160,7 +160,9 @@ def _configuration(arguments: argparse.Namespace, bench: Bench, sets: list[ClipS
                 "gop": clips.gop,
                 "b_frames": clips.b_frames,
                 "bytes": sum(path.stat().st_size for path in bench.files[clips.name]),
-                "memory_budgets": {f"{s:.0%}": int(clips.total * s) * clips.frame_bytes for s in SHARES},
+                "memory_budgets": {
+                    f"{s:.0%}": int(clips.total * s) * bench.device.kept_bytes(clips.frame_bytes) for s in SHARES
+                },
             }
             for clips in sets
         ],

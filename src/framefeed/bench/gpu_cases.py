@@ -25,7 +25,8 @@ HALF_SIZE = "framefeed, 224x224 half"
 SHORT_EPOCH = "framefeed, short epochs"
 COPIES = 24  # of each file in an epoch: one of 1,800 frames is over in 0.2 s, and starting it would be measured too
 SHUFFLED_COPIES = 4
-SHARES = (0.25, 0.10)
+SHARES = (0.5, 0.25, 0.10)  # of all frames, which the memory is for that they may take
+ENDURANCE_SHARE = 0.25
 SINGLE_THREADS = (16, 32)
 BATCH_THREADS = (1, 6)
 
@@ -170,7 +171,7 @@ class Bench:
         if case == "shuffle":
             shuffled = partial(loader, FULL, order="shuffle", copies=SHUFFLED_COPIES, whole=True)
             total = SHUFFLED_COPIES * clips.total
-            budgets = {share: int(total * share) * clips.frame_bytes for share in SHARES}
+            budgets = {share: int(total * share) * self.device.kept_bytes(clips.frame_bytes) for share in SHARES}
             return [
                 _entry(f"{OURS}, memory for {share:.0%}", partial(shuffled, memory_budget=budget))
                 for share, budget in budgets.items()
@@ -347,7 +348,7 @@ def ratios(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 def endure(device: Device, clips: ClipSet, files: list[Path], num_batches: int, say: Any) -> dict[str, Any]:
     """Many small batches in random order: does device memory grow, are decoders made?"""
     step = min(ENDURANCE_STEP, max(1, num_batches // 4))
-    budget = int(clips.total * SHARES[0]) * 224 * 224 * 3
+    budget = int(clips.total * ENDURANCE_SHARE) * 224 * 224 * 3
     loader = Loader(device, files, HALF, order="shuffle", memory_budget=budget, batch_size=ENDURANCE_BATCH)
     samples: list[int] = []
     created: list[int] = []

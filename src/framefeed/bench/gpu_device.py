@@ -63,6 +63,9 @@ class Device(Protocol):
     def decoders_created(self) -> int:
         """By framefeed, so far."""
 
+    def kept_bytes(self, rgb: int) -> int:
+        """What framefeed takes to keep a frame of full size that has so many bytes as RGB."""
+
     def describe(self) -> dict[str, Any]:
         """What it is."""
 
@@ -105,6 +108,10 @@ class Gpu:
         """By framefeed's pool."""
         return self._engine.pool.created
 
+    def kept_bytes(self, rgb: int) -> int:
+        """As it was decoded."""
+        return rgb // 2
+
     def describe(self) -> dict[str, Any]:
         """Name, driver and decoding units."""
         from framefeed.decode.nvdec import num_units
@@ -145,6 +152,10 @@ class Cpu:
     def decoders_created(self) -> int:
         """Not counted."""
         return 0
+
+    def kept_bytes(self, rgb: int) -> int:
+        """As it is."""
+        return rgb
 
     def describe(self) -> dict[str, Any]:
         """No GPU."""

@@ -43,6 +43,7 @@ _GPU_ROWS = (
     ("random", "SimpleDecoder, 1 thread", "the same by SimpleDecoder"),
     ("random", "framefeed, 6 threads", "**the same for six files at a time**"),
     ("random", "SimpleDecoder, 6 threads", "the same by six SimpleDecoders"),
+    ("shuffle", "framefeed, memory for 50%", "**exact shuffle, memory for 50 % of the frames**"),
     ("shuffle", "framefeed, memory for 25%", "**exact shuffle, memory for 25 % of the frames**"),
     ("shuffle", "framefeed, memory for 10%", "**the same, memory for 10 %**"),
     ("singles", "framefeed, 16 threads", "**single random frames, 16 threads**"),

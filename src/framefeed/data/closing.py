@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from framefeed.data.threads import MAX_EXIT_SECONDS
+from framefeed.data.threads import wait_for_ends
 from framefeed.forking import in_forked_children
 
 __all__ = ["Closer", "closer"]
@@ -70,7 +70,7 @@ class Closer:
         self._stopped = True
         self._wake.put(None)
         if self._thread is not None:
-            self._thread.join(MAX_EXIT_SECONDS)
+            wait_for_ends([self._thread])
 
     def _work(self, wake: SimpleQueue[None]) -> None:
         while not self._stopped:

@@ -25,7 +25,7 @@ from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.shared_work import SharedWork
 from framefeed.data.stats import LoaderStats
-from framefeed.data.threads import MAX_EXIT_SECONDS
+from framefeed.data.threads import wait_for_ends
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import FinishedBatch, Job
 from framefeed.data.workshop import Workshop
@@ -166,12 +166,10 @@ class Feed:
             self._lock.notify_all()
             self._board.finished.notify_all()
 
-    def join(self, timeout: float) -> None:
-        """Waits for the threads of a closed feed."""
-        end = time.monotonic() + timeout
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, end - time.monotonic()))
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Its threads; those of a closed feed end when they are done with what they do."""
+        return tuple(self._threads)
 
     # --- threads --------------------------------------------------------------------------------------------------
 
@@ -483,9 +481,7 @@ _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    for feed in list(_feeds):
+    feeds = list(_feeds)
+    for feed in feeds:
         feed.close()
-    end = time.monotonic() + MAX_EXIT_SECONDS
-    for feed in list(_feeds):
-        with contextlib.suppress(RuntimeError):
-            feed.join(end - time.monotonic())
+    wait_for_ends([thread for feed in feeds for thread in feed.threads])

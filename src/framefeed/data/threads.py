@@ -10,18 +10,42 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["MAX_EXIT_SECONDS", "Flag", "Outcome", "Threads"]
+__all__ = ["Flag", "Outcome", "Threads", "wait_for_ends"]
 
-# How long the process waits at its end for threads that are inside a decoder: one that comes back while the interpreter
-# goes away takes the process down. On a busy GPU making decoders takes seconds; a file that never comes is given up.
+# How long the process waits at its end for threads. One that comes back from a decoder while the interpreter goes away
+# takes the process down, and on a busy GPU making decoders takes seconds. One that waits for a file does no harm.
 MAX_EXIT_SECONDS = 30.0
+MAX_FILE_SECONDS = 1.0
+_FILES = ("framefeed.source", "framefeed.media", "framefeed.data.counting")
+
+
+def wait_for_ends(threads: Iterable[threading.Thread]) -> None:
+    """Waits at the end of the process for threads that have been told to end; not long for those that read a file."""
+    begin = time.monotonic()
+    for thread in threads:
+        while thread is not threading.current_thread() and thread.is_alive():
+            waited = time.monotonic() - begin
+            if waited > MAX_EXIT_SECONDS or (waited > MAX_FILE_SECONDS and _reads(thread)):
+                break
+            thread.join(0.1)
+
+
+def _reads(thread: threading.Thread) -> bool:
+    """Whether a thread waits for a file."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_FILES):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Flag:
@@ -124,10 +148,9 @@ class _Queue:
             self.closed.up = True
             self._tasks.put(None)
 
-    def join(self, end: float) -> None:
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, end - time.monotonic()))
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        return tuple(self._threads)
 
     def _work(self) -> None:
         while True:
@@ -157,7 +180,4 @@ def _close_all() -> None:
     queues = [queue for queue in _queues if queue._process == os.getpid()]
     for queue in queues:
         queue.close()
-    end = time.monotonic() + MAX_EXIT_SECONDS
-    for queue in queues:
-        with contextlib.suppress(RuntimeError):
-            queue.join(end)
+    wait_for_ends([thread for queue in queues for thread in queue.threads])
