@@ -33,8 +33,9 @@ from framefeed.source import PacketSource
 
 __all__ = ["CudaWorkshop"]
 
-# Memory of each decoder for frames that are finished at once and not kept.
+# Memory of each stream for bases that are made only to be put into batches: bytes and frames, at most.
 MAX_SCRATCH = 64 << 20
+MAX_SCRATCH_FRAMES = 128
 
 # Short groups are decoded several at a time: each time, all threads wait for Python's lock.
 FRAMES_TOGETHER = 128
@@ -251,7 +252,7 @@ class CudaWorkshop:
         at_once = len(pictures)
         plain = _plain_name(video)
         if any(_goes_through(taken, video) and not (plain is not None and _is_single(taken)) for taken in pictures):
-            at_once = max(1, MAX_SCRATCH // max(1, video.base_bytes))
+            at_once = _scratch_frames(video)
         for low in range(0, len(pictures), at_once):
             self._convert(video, conversions, lane, pictures[low : low + at_once])
 
@@ -287,7 +288,8 @@ class CudaWorkshop:
                 targets.append((begin + row * sample + batch.places[plain][k] * frame,))
                 continue
             else:
-                addresses = _parts(video, lane.scratch(len(pictures) * video.base_bytes) + number * video.base_bytes)
+                begin = lane.scratch(_scratch_frames(video) * video.base_bytes)
+                addresses = _parts(video, begin + number * video.base_bytes)
             surfaces.append(taken.picture)
             targets.append(addresses)
             for assembly, places in taken.places:
@@ -457,6 +459,11 @@ def _plain_name(video: OpenVideo) -> str | None:
 def _goes_through(taken: Taken, video: OpenVideo) -> bool:
     """Whether bases are made of a picture only to be put into batches."""
     return bool(taken.places) and (taken.bases is None or video.kept_size is not None)
+
+
+def _scratch_frames(video: OpenVideo) -> int:
+    """How many frames' bases are made at once to be put into batches; always as many, so that memory does not grow."""
+    return max(1, min(MAX_SCRATCH_FRAMES, MAX_SCRATCH // max(1, video.base_bytes)))
 
 
 def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:

@@ -63,10 +63,10 @@ class Entry:
         best: tuple[bool, float] | None = None
         limit: float | None = None
         errors = []
-        for mode, job in self._likely_fastest_first():
+        for mode, job, expected in self._likely_fastest_first():
             try:
                 if limit is not None:
-                    self._begin(job, limit)
+                    self._begin(mode, job, expected, limit)
                 begin = time.perf_counter()
                 found = self.worker.check(job, video.truth, None if limit is None else max(LEAST_LIMIT, limit))
                 if not found.wrong:
@@ -82,29 +82,33 @@ class Entry:
             self.mode = next(iter(self.jobs))
             self.error = "; ".join(dict.fromkeys(errors))
 
-    def _begin(self, job: Job, limit: float) -> None:
+    def _begin(self, mode: str, job: Job, expected: float, limit: float) -> None:
         """Makes the first request of a mode: decoders are made then, and kernels compiled, which says nothing of it.
 
         Raises:
             ReaderFailed: It takes long even when that is done.
         """
+        if mode == "seek" and max(LEAST_LIMIT, limit) < expected < float(
+            "inf"
+        ):  # each frame by itself, so this is no guess
+            raise ReaderFailed(f"would take {expected:.0f} s")
         least = max(1.0, limit / len(job.requests))
         if self.worker.read(job, BEGIN_LIMIT) > least:
             self.worker.read(job, least)
 
-    def _likely_fastest_first(self) -> list[tuple[str, Job]]:
-        """The modes, ordered by how long a few frames take. That is no more than a guess."""
+    def _likely_fastest_first(self) -> list[tuple[str, Job, float]]:
+        """The modes by how long a few frames take, and how long all would by that. That is no more than a guess."""
         if len(self.jobs) == 1:
-            return list(self.jobs.items())
+            return [(mode, job, 0.0) for mode, job in self.jobs.items()]
         seconds: dict[str, float] = {}
         for mode, job in self.jobs.items():
             part = replace(job, requests=[job.requests[-1][:FEW]], least_seconds=0.0)
             try:
                 self.worker.time(part)  # what is done once, as loading libraries, does not count
-                seconds[mode] = self.worker.time(part).seconds
+                seconds[mode] = self.worker.time(part).seconds * job.num_frames / part.num_frames
             except ReaderFailed:  # the check will tell
                 seconds[mode] = float("inf")
-        return sorted(self.jobs.items(), key=lambda item: seconds[item[0]])
+        return sorted(((mode, job, seconds[mode]) for mode, job in self.jobs.items()), key=lambda found: found[2])
 
     def time(self) -> None:
         """Takes a timing."""
