@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -150,22 +151,24 @@ class CudaReader:
             # asks for it.
             self._order.give_up()
             return self._read_now(np.arange(*span))
-        caller = torch.cuda.current_stream(self._device).cuda_stream
-        ready = Event(caller)
         spans = [(first, min(first + length, stop)) for first in firsts]
-        later = zip(spans[1:], batches[1:], strict=True)
-        self._order.keep((each, _Ahead(frames, caller, ready)) for each, frames in later)
-        return batches[0]
+        self._order.keep(zip(spans[1:], batches[1:], strict=True))
+        return batches[0].frames
 
-    def _read_window(self, firsts: range, stop: int) -> list[torch.Tensor]:
+    def _read_window(self, firsts: range, stop: int) -> list[_Ahead]:
         """The frames from the first of these to ``stop``, in tensors of their own, so that each can be freed."""
         shape, length = self.shape(self._size), firsts.step
         batches = [
             torch.empty((min(length, stop - first), *shape), dtype=torch.uint8, device=self._device) for first in firsts
         ]
         wanted = np.arange(firsts.start, stop)
-        self._decode_for(_Request(self, wanted, batches, length), wanted)
-        return batches
+        request = _Request(self, wanted, batches, length)
+        self._decode_for(request, wanted)
+        if request.single is not None:
+            batches = [request.single[None]]
+        caller = torch.cuda.current_stream(self._device).cuda_stream
+        ready = Event(caller)
+        return [_Ahead(frames, caller, ready) for frames in batches]
 
     def _hand_out(self, ahead: _Ahead) -> torch.Tensor:
         """Frames that were read ahead, ready on the current stream."""
@@ -176,19 +179,22 @@ class CudaReader:
         return ahead.frames
 
     def iterate(self) -> Iterator[torch.Tensor]:
-        """All frames in order, one at a time."""
+        """All frames in order, one at a time, each in memory of its own."""
         for start, stop in self._windows():
             try:
                 check_not_forked(self._device)
                 with on_device(self._device.index or 0):
-                    frames = self._read_now(np.arange(start, stop))
-            except (DecodeError, FrameSizeError):  # for whoever comes to that frame
+                    frames = deque(self._read_window(range(start, stop), stop))
+            except (DecodeError, FrameSizeError, torch.cuda.OutOfMemoryError):  # for whoever comes to that frame
                 for number in range(start, stop):
                     yield self.read(np.array([number]))[0]
                 continue
-            for frame in frames:
+            while frames:
                 check_unchanged(self._media, self._index.fingerprint)
+                with on_device(self._device.index or 0):
+                    frame = self._hand_out(frames.popleft())[0]
                 yield frame
+                del frame  # it is the caller's alone
 
     def _windows(self) -> Iterator[tuple[int, int]]:
         """Runs of frames that keep all decoders busy, ending where groups end."""

@@ -86,6 +86,15 @@ def test_requests_in_order_decode_each_frame_about_once(gop: int, length: int, g
     assert gpu.pictures <= 1.2 * frames
 
 
+def test_a_frame_that_is_kept_keeps_no_others(gpu: StandIn, clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    reader = gpu.reader(VideoDecoder(path))
+    size = _truth(path)[0].numel()
+    assert {frame.untyped_storage().nbytes() for frame in reader.iterate()} == {size}
+    reads = [reader.read(np.arange(start, start + 4)) for start in range(0, 16, 4)]
+    assert {frames.untyped_storage().nbytes() for frames in reads} == {4 * size}
+
+
 def test_what_was_read_ahead_is_ready_on_any_stream(gpu: StandIn, clip_folder: Path) -> None:
     path = clips.make("h264_b_pyramid", clip_folder)
     truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
@@ -93,6 +102,10 @@ def test_what_was_read_ahead_is_ready_on_any_stream(gpu: StandIn, clip_folder: P
     for number in range(len(truth)):
         with gpu.order.on(streams[number % 3]):
             assert torch.equal(gpu.look_at(reader.read(np.array([number])))[0], truth[number])
+    frames = reader.iterate()
+    for number in range(len(truth)):
+        with gpu.order.on(streams[number % 3]):
+            assert torch.equal(gpu.look_at(next(frames)), truth[number])
 
 
 def test_no_memory_for_reading_ahead(gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
