@@ -60,8 +60,12 @@ class StandIn:
         self.order = Order()
 
     def look_at(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What whoever gets a tensor does with it: reads it, on the current stream."""
-        self.order.read(tensor.data_ptr(), tensor.nbytes, self.order.current)
+        """What whoever gets a tensor does with it: reads it, on the current stream.
+
+        A batch whose rows were picked from another has memory of its own, which is written where it is read.
+        """
+        if self.order.knows(tensor.data_ptr(), tensor.nbytes):
+            self.order.read(tensor.data_ptr(), tensor.nbytes, self.order.current)
         return tensor
 
     def reader(self, decoder: VideoDecoder) -> Any:
@@ -189,6 +193,11 @@ class Order:
         with self._lock:
             self._settle()
             return self._races
+
+    def knows(self, begin: int, size: int) -> bool:
+        """Whether that is memory that was allocated on the device."""
+        with self._lock:
+            return any(block.begin <= begin and begin + size <= block.end for block in self._blocks)
 
     def read(self, begin: int, size: int, stream: int, what: str = "reading") -> None:
         """Notes that something is read."""

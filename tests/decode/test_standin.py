@@ -203,6 +203,46 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
     assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
 
 
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_packets_that_workers_read(order: str, gpu: StandIn, clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    truth, dataset = _truth(path), VideoDataset([str(path)] * 3, processing={"default": ProcessDesc(type="byte")})
+    loader = VideoLoader(dataset, 8, order=order, memory_budget="200KB", num_workers=2, drop_last=False)
+    samples = loader._epochs.batches(0, 0)
+    for batch, numbers in zip(loader, samples, strict=True):
+        wanted = truth[numbers % len(truth)]
+        assert torch.equal(gpu.look_at(batch["default"])[:, 0], wanted)
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_a_damaged_file_among_others(order: str, gpu: StandIn, clip_folder: Path, tmp_path: Path) -> None:
+    good = clips.make("h264_bframes", clip_folder)
+    packets = VideoDecoder(good).index.packets
+    hit = int(np.unique(packets.start)[1])
+    data = bytearray(good.read_bytes())
+    begin, size = int(packets.pos[hit]), int(packets.size[hit])
+    data[begin : begin + size] = bytes(size)
+    bad = tmp_path / "bad.mp4"
+    bad.write_bytes(data)
+    truth = _truth(good)
+    lost = np.flatnonzero(packets.start[packets.frames] == hit)
+    dataset = VideoDataset(
+        [str(good), str(bad), str(good)],
+        processing={"default": ProcessDesc(type="byte")},
+        get_label=lambda path, frame, changes: (path, frame),
+    )
+    loader = VideoLoader(dataset, 4, order=order, memory_budget="100KB", on_error="skip", drop_last=False)
+    seen = []
+    for batch in loader:
+        gpu.look_at(batch["default"])
+        for frame, (path, number) in zip(batch["default"], batch["labels"], strict=True):
+            assert torch.equal(frame[0], truth[number])
+            seen.append((path, number))
+    expected = [(path, number) for path in dataset.filenames for number in range(len(truth))]
+    failed = {(str(bad), int(number)) for number in lost}
+    assert sorted(seen) == sorted(pair for pair in expected if pair not in failed)
+
+
 def test_kept_as_decoded_where_that_is_less(gpu: StandIn, clip_folder: Path, tmp_path: Path) -> None:
     """Twice as many frames are kept in the same memory."""
     full, quarter = ProcessDesc(), ProcessDesc(scale_width=24, scale_height=16)

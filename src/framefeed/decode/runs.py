@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, decode_error, run_job
@@ -133,26 +134,40 @@ class RunTask:
 
     def _find_damage(self, job: DecodeJob) -> dict[int, str]:
         """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out."""
-        running = self._take(job)
-        session = running.session
         # Frames only: leading pictures at the very start, which nobody can decode, come out or not.
         shown = job.packets[np.isin(job.packets, self._index.packets.frames)].tolist()
-        came: set[int] = set()
         damaged: dict[int, str] = {}
+        packets, came = job.packets, set[int]()
+        while len(packets):
+            came, refused = self._feed(job, packets, damaged)
+            if refused is None:
+                break
+            packets = packets[packets < refused]  # with it went pictures that were still inside
+        last = min(damaged, default=sys.maxsize)
+        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
+
+    def _feed(self, job: DecodeJob, packets: NDArray[np.int64], damaged: dict[int, str]) -> tuple[set[int], int | None]:
+        """Feeds some packets of a job; returns whose pictures came, and the packet that the decoder refused if it did.
+
+        Those that are damaged are added to ``damaged``.
+        """
+        running = self._take(job)
+        session = running.session
+        came: set[int] = set()
         number = job.start
         try:
-            for number, data in self._source.read(job.packets):
+            for number, data in self._source.read(packets):
                 came |= {picture[0] for picture in session.feed(number, data, False)}
         except CutOff as error:
             damaged[error.packet] = error.reason
         except PacketError as error:
             damaged[number] = str(error)
+            return came, number
         finally:
             with contextlib.suppress(PacketError):
                 came |= {picture[0] for picture in session.drain()}
             self._give_back(running)
-        last = min(damaged, default=sys.maxsize)
-        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
+        return came, None
 
     def _salvage(self, job: DecodeJob, damaged: dict[int, str]) -> None:
         """Decodes the frames of a job that do not depend on damaged packets; the others fail."""
