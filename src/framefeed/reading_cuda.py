@@ -271,6 +271,7 @@ class _Request:
         self._caller = torch.cuda.current_stream(batches[0].device)
         self._allocated = Event(self._caller.cuda_stream)
         self._done: list[Event] = []
+        self._rejected: list[Event] = []
         self._thread = threading.local()
         self.single: torch.Tensor | None = None
 
@@ -279,7 +280,8 @@ class _Request:
         stream = surfaces[0].stream
         if getattr(self._thread, "stream", None) is not stream:
             self._thread.stream = stream
-            self._allocated.wait(stream.cuda_stream)
+            for event in (self._allocated, *self._rejected):
+                event.wait(stream.cuda_stream)
         conversion = self._reader.conversion(surfaces[0])
         targets = [self._begins[row // self._length] + row % self._length * self._step for row in rows]
         if conversion.output_size != self._reader.size:
@@ -301,7 +303,10 @@ class _Request:
             self._done.append(Event(stream.cuda_stream))
 
     def reject(self) -> None:
-        """What was written will be written again, or the request fails."""
+        """What was written will be written again, perhaps on another stream, or the request fails."""
+        stream = getattr(self._thread, "stream", None)
+        if stream is not None:
+            self._rejected.append(Event(stream.cuda_stream))
         self.confirm()
 
     def finish(self) -> None:

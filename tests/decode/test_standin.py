@@ -34,6 +34,8 @@ KINDS = ("h264_b_pyramid", "h264_one_group", "hevc_open_gop", "h264_ts", "vp9_al
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    # Decoders that were used longest ago are taken first: what is decoded again is so on another stream.
+    monkeypatch.setattr("framefeed.decode.pool.reversed", list, raising=False)
     with standin.installed(monkeypatch) as used:
         yield used
         gc.collect()
@@ -212,6 +214,58 @@ def test_packets_that_workers_read(order: str, gpu: StandIn, clip_folder: Path) 
     for batch, numbers in zip(loader, samples, strict=True):
         wanted = truth[numbers % len(truth)]
         assert torch.equal(gpu.look_at(batch["default"])[:, 0], wanted)
+
+
+def _damage(good: Path, bad: Path, rng: np.random.Generator) -> None:
+    """Writes zeros or ones over one or two packets."""
+    packets, data = VideoDecoder(good).index.packets, bytearray(good.read_bytes())
+    for hit in rng.integers(0, len(packets), int(rng.integers(1, 3))):
+        begin, end = int(packets.pos[hit]), int(packets.pos[hit] + packets.size[hit])
+        kept = int(rng.choice([0, 4]))
+        data[begin + kept : end] = bytes([255 if kept else 0]) * (end - begin - kept)
+    bad.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["h264_bframes", "h264_b_pyramid", "h264_open_gop", "hevc_open_gop", "h264_one_group"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_becomes_of_a_frame_does_not_depend_on_others(
+    name: str, seed: int, gpu: StandIn, clip_folder: Path, tmp_path: Path
+) -> None:
+    good, bad = clips.make(name, clip_folder), tmp_path / "bad.mp4"
+    truth, rng = _truth(good), np.random.default_rng(seed)
+    _damage(good, bad, rng)
+    decoder = VideoDecoder(bad)
+    failed = set()
+    for number in range(len(truth)):
+        try:
+            found = gpu.look_at(gpu.reader(decoder).read(np.array([number])))
+        except DecodeError:
+            failed.add(number)
+        else:
+            assert torch.equal(found[0], truth[number])
+    reader = gpu.reader(decoder)
+    for _ in range(6):
+        wanted = rng.choice(len(truth), int(rng.integers(2, len(truth))), replace=False)
+        try:
+            assert torch.equal(gpu.look_at(reader.read(wanted)), truth[wanted])
+        except DecodeError as error:
+            assert set(error.reasons) == failed & set(wanted.tolist())
+        else:
+            assert not failed & set(wanted.tolist())
+    dataset = VideoDataset(
+        [str(bad), str(good), str(bad)],
+        processing={"default": ProcessDesc(type="byte")},
+        get_label=lambda path, frame, changes: (path, frame),
+    )
+    for order in ("sequential", "shuffle"):
+        loader = VideoLoader(dataset, 4, order=order, memory_budget="500KB", on_error="skip", drop_last=False)
+        seen = []
+        for batch in loader:
+            for frame, (path, number) in zip(gpu.look_at(batch["default"]), batch["labels"], strict=True):
+                assert torch.equal(frame[0], truth[number])
+                seen.append((path, number))
+        bad_ones = [number for path, number in seen if path == str(bad)]
+        assert len(seen) == 3 * len(truth) - 2 * len(failed) and not failed & set(bad_ones)
 
 
 @pytest.mark.parametrize("order", ["sequential", "shuffle"])

@@ -369,7 +369,7 @@ class Decoding:
             taken = [each for job in jobs for each in job.taken.values()]
             for job in jobs:
                 job.taken.clear()
-        self._give_back(taken)
+        self._workshop.reject(taken)
 
     def _confirm(self, jobs: Collection[Job], source: CountedSource) -> None:
         """Tells everybody of the pictures that were taken."""

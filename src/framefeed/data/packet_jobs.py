@@ -133,9 +133,7 @@ class DecodeFrames:
 
     def reject(self) -> None:
         """They are not."""
-        for _, taken in self._taken:
-            if taken.bases is not None:
-                self._means.workshop.give_back(taken.bases)
+        self._means.workshop.reject([taken for _, taken in self._taken])
         self._taken.clear()
 
     def _fail_others(self, error: DecodeError | None) -> None:

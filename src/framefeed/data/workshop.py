@@ -84,6 +84,9 @@ class Workshop(Protocol):
     def take(self, video: OpenVideo, pictures: Sequence[Taken]) -> None:
         """Writes pictures to their places in batches, and those that are to be kept to their memory."""
 
+    def reject(self, pictures: Sequence[Taken]) -> None:
+        """Pictures that were taken are not the right ones: memory goes back, and their places are written again."""
+
     def put(self, assembly: Assembly, frames: Sequence[tuple[Any, Sequence[Place]]]) -> None:
         """Writes kept frames to their places in a batch."""
 
@@ -169,6 +172,12 @@ class CpuWorkshop:
                 continue
             for assembly, places in taken.places:
                 assembly.put(bases, places)
+
+    def reject(self, pictures: Sequence[Taken]) -> None:
+        """Takes memory back; all else is simply written again."""
+        for taken in pictures:
+            if taken.bases is not None:
+                self.give_back(taken.bases)
 
     def _scratch(self, video: OpenVideo) -> Bases:
         """This thread's own memory for a frame that will not be kept."""

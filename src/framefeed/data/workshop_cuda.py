@@ -80,7 +80,8 @@ class DeviceAssembly(Assembly):
     """A batch on a GPU. Memory is allocated for the default stream.
 
     Attributes:
-        allocated: After this moment its memory may be written.
+        allocated: After these moments its memory may be written: when it was handed out, and when pictures were written
+            that were not the right ones.
         written: After all of these it is complete.
     """
 
@@ -88,9 +89,13 @@ class DeviceAssembly(Assembly):
         self._device = device
         self.written: list[Moment] = []
         super().__init__(videos, samples, shape, stacked=True)
-        self.allocated = default_timeline(device.index or 0).now()
+        self.allocated = [default_timeline(device.index or 0).now()]
         # By name, where frames lie: the first one, and what the next sample and the next frame add.
         self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
+
+    def reject(self) -> None:
+        """Something in it is going to be written again."""
+        self.allocated += self.written
 
     def _empty(self, bound: BoundDesc, count: int) -> torch.Tensor:
         shape = (count, *bound.shape(self._shape.num_frames(bound.desc)))
@@ -301,6 +306,15 @@ class CudaWorkshop:
                 _finish(assembly, frames, lane)
         self._end(lane, pictures, batches)
 
+    def reject(self, pictures: Sequence[Taken]) -> None:
+        """Takes memory back. What is written again may be so on another stream: that waits for what was written."""
+        for assembly in {assembly for taken in pictures for assembly, _ in taken.places}:
+            assert isinstance(assembly, DeviceAssembly)
+            assembly.reject()
+        for taken in pictures:
+            if taken.bases is not None:
+                self.give_back(taken.bases)
+
     def _end(self, lane: Lane, pictures: Sequence[Taken], batches: Iterable[DeviceAssembly]) -> None:
         done = lane.timeline.now()
         for taken in pictures:
@@ -338,7 +352,7 @@ class CudaWorkshop:
         assert isinstance(assembly, DeviceAssembly)
         with on_device(self._number), _LANES.borrow(self._number) as lane:
             ready = [bases.ready for bases, _ in frames if bases.ready is not None]
-            lane.timeline.wait_for([assembly.allocated, *ready])
+            lane.timeline.wait_for([*assembly.allocated, *ready])
             whole: dict[_Way, tuple[OpenVideo, list[Taken]]] = {}
             for bases, places in frames:
                 if bases.layout is not None:
@@ -407,7 +421,7 @@ class _Plain:
         pass
 
     def reject(self) -> None:
-        pass
+        self._assembly.reject()
 
 
 def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
@@ -438,7 +452,7 @@ def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
 
 def _allocated(batches: Iterable[DeviceAssembly]) -> Iterator[Moment]:
     """When the memory of batches may be written to."""
-    return (batch.allocated for batch in batches)
+    return (moment for batch in batches for moment in batch.allocated)
 
 
 def _in_use(kept: Iterable[DeviceBases]) -> Iterator[Moment]:
