@@ -26,6 +26,7 @@ from framefeed import (
     VideoLoader,
     samples,
 )
+from framefeed.data.assembly import locate_samples
 from framefeed.data.videos import OpenVideo
 from standin import StandIn
 
@@ -326,6 +327,18 @@ def test_less_is_decoded(gpu: StandIn, tmp_path: Path, monkeypatch: pytest.Monke
         decoded.append(loader.stats().frames_decoded)
         assert loader.stats().memory_peak <= budget
     assert decoded[0] < 0.85 * decoded[1]
+
+
+def test_samples_one_by_one(gpu: StandIn, clip_folder: Path) -> None:
+    """As a dataset gives them that is asked itself."""
+    path = clips.make("h264_b_pyramid", clip_folder)
+    truth = _truth(path)
+    dataset = VideoDataset([str(path)], 3, processing={"byte": ProcessDesc(type="byte"), "float": ProcessDesc()})
+    numbers = np.random.default_rng(2).permutation(len(dataset))
+    refs = locate_samples(dataset.arrangement, numbers, dataset.seed, dataset.epoch, draws=dataset.draws)
+    for number, sample in zip(numbers.tolist(), dataset._read_on_gpu(refs), strict=True):
+        for name, frames in (("byte", truth), ("float", truth.float())):
+            assert torch.equal(gpu.look_at(sample[name]), frames[number : number + 3])
 
 
 @pytest.mark.parametrize("memory_budget", ["20KB", "1GB"])
