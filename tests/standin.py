@@ -107,6 +107,7 @@ class _Block:
         stream: For which it was.
         users: Other streams that have to be done with it before it goes to somebody else.
         accesses: Those that matter.
+        freed: Whether it has gone back.
     """
 
     begin: int
@@ -114,6 +115,7 @@ class _Block:
     stream: int
     users: set[int]
     accesses: list[Access]
+    freed: bool = False
 
 
 class Order:
@@ -170,6 +172,7 @@ class Order:
 
     def free(self, block: _Block) -> None:
         """Memory goes back; from now on it may be handed out again on its stream. Finalizers call this anywhere."""
+        block.freed = True
         seen = dict(self._clock(block.stream))
         for user in tuple(block.users):
             for other, tick in dict(self._clock(user)).items():
@@ -197,7 +200,8 @@ class Order:
     def knows(self, begin: int, size: int) -> bool:
         """Whether that is memory that was allocated on the device."""
         with self._lock:
-            return any(block.begin <= begin and begin + size <= block.end for block in self._blocks)
+            blocks = [block for block in self._blocks if not block.freed]
+            return any(block.begin <= begin and begin + size <= block.end for block in blocks)
 
     def read(self, begin: int, size: int, stream: int, what: str = "reading") -> None:
         """Notes that something is read."""
@@ -217,6 +221,8 @@ class Order:
             place = bisect.bisect([block.begin for block in self._blocks], begin) - 1
             assert place >= 0 and begin + size <= self._blocks[place].end, f"{what}: not the device's memory"
             block = self._blocks[place]
+            if block.freed:
+                self._races.append(f"{what} on stream {stream} touches memory that has gone back")
             access = Access(begin, begin + size, writes, stream, clock[stream], what)
             self._check(access, block, clock)
             if writes:  # what it has covered, and waited for, does not matter any more
@@ -304,7 +310,8 @@ class _Decoder:
         order = self._used.order
         while len(self._surfaces) <= place:
             surface = np.empty(width * height * 3 // 2, np.uint8)
-            order.allocate(surface.ctypes.data, surface.nbytes, self._stream)
+            block = order.allocate(surface.ctypes.data, surface.nbytes, self._stream)
+            weakref.finalize(surface, order.free, block).atexit = False
             self._surfaces.append(surface)
         order.write(self._surfaces[place].ctypes.data, self._surfaces[place].nbytes, self._stream, "decoding")
         plane = picture.planes[0]
@@ -378,13 +385,16 @@ class _Calls:
         self._order = order
         self._empty = torch.empty
 
-    def empty(self, *shape: Any, device: Any = None, **more: Any) -> torch.Tensor:
-        """Device memory where a device is named."""
-        made = self._empty(*shape, device=device, **more)
-        if device is not None and made.nbytes:
-            block = self._order.allocate(made.data_ptr(), made.nbytes, self._order.current)
-            weakref.finalize(made, self._order.free, block).atexit = False
-        return made
+    def empty(self, *shape: Any, device: Any = None, dtype: Any = None, **more: Any) -> torch.Tensor:
+        """Device memory where a device is named; it goes back when nothing looks at it any more, views neither."""
+        if device is None:
+            return self._empty(*shape, dtype=dtype, **more)
+        like = self._empty(*shape, dtype=dtype, device="meta")
+        memory = np.empty(like.nbytes, np.uint8)
+        if memory.nbytes:
+            block = self._order.allocate(memory.ctypes.data, memory.nbytes, self._order.current)
+            weakref.finalize(memory, self._order.free, block).atexit = False
+        return torch.from_numpy(memory).view(like.dtype).reshape(like.shape)
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Its memory is not handed out again before that stream is done with it."""
