@@ -9,7 +9,7 @@ Everything is a function of (seed, number): the same arguments paint the same pi
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -181,6 +181,18 @@ def read_number(picture: npt.NDArray[Any]) -> int:
     if zlib.crc32(data[:2]) & 0xFF != data[2]:
         raise ValueError(f"no valid number in this picture: the checksum of {data.hex()} does not match")
     return int.from_bytes(data[:2], "big")
+
+
+def wrong_number(pictures: Iterable[npt.NDArray[Any]], frames: Iterable[int]) -> str:
+    """Which picture does not show the number of its frame, and what it shows; empty where all do."""
+    for frame, picture in zip(frames, pictures, strict=True):
+        try:
+            number = read_number(picture)
+        except ValueError as error:
+            return f"frame {frame}: {error}"
+        if number != frame:
+            return f"frame {frame} shows the number {number}"
+    return ""
 
 
 def _middle(length: int, block: int) -> slice:

@@ -25,7 +25,7 @@ from framefeed.infer.worker import Worker
 from infer.truth import SIZE
 from infer.zygote import Zygote
 
-KILLS = 10
+KILLS = 20
 
 
 @pytest.fixture(scope="module")

@@ -116,20 +116,20 @@ def _folder(chosen: Path | None) -> Iterator[Path]:
 def _check(path: Path) -> ClipResult:
     import numpy as np
 
-    from framefeed import VideoDecoder
+    from framefeed import VideoDecoder, samples
     from framefeed.cli.facts import group_sizes
     from framefeed.verify import verify_file
 
     result = verify_file(path, sample=RANDOM_FRAMES, seed=SEED)
     frames = list(result.random_frames)
     decoder = VideoDecoder(path, dimension_order="NHWC")
-    wrong = _wrong_number(decoder.get_frames_at(frames).data.numpy(), frames)
+    wrong = samples.wrong_number(decoder.get_frames_at(frames).data.numpy(), frames)
     plan = decoder.last_plan
     assert plan is not None
     problems = [str(difference) for difference in result.differences]
     if result.num_frames != result.linear_frames:
         problems.append(f"{result.num_frames} frames by the index, {result.linear_frames} by the linear decode")
-    if wrong is not None:
+    if wrong:
         problems.append(wrong)
     return ClipResult(
         clip=path.name,
@@ -138,26 +138,12 @@ def _check(path: Path) -> ClipResult:
         group_frames=float(np.median(group_sizes(decoder.index.packets))),
         frames_read=len(frames),
         equal=result.equal,
-        numbers_right=wrong is None,
+        numbers_right=not wrong,
         rgb_frames_per_second=len(frames) / _median_seconds(decoder, frames),
         packets=len(decoder.index.packets),
         packets_decoded=plan.num_packets,
         first_problem=problems[0] if problems else None,
     )
-
-
-def _wrong_number(pictures: Any, frames: list[int]) -> str | None:
-    """Says which picture does not show the number of the frame that was asked for."""
-    from framefeed.samples import read_number
-
-    for frame, picture in zip(frames, pictures, strict=True):
-        try:
-            number = read_number(picture)
-        except ValueError as error:
-            return f"frame {frame}: {error}"
-        if number != frame:
-            return f"frame {frame} shows the number {number}"
-    return None
 
 
 def _median_seconds(decoder: Any, frames: list[int]) -> float:

@@ -271,12 +271,11 @@ class CudaWorkshop:
                 if assembly not in batches:
                     assert isinstance(assembly, DeviceAssembly)
                     batches[assembly] = []
-        kept = [taken.bases for taken in pictures if taken.bases is not None]
-        lane.timeline.wait_for(itertools.chain(_allocated(batches), _in_use(kept)))
+        kept = [taken for taken in pictures if taken.bases is not None]
+        lane.timeline.wait_for(itertools.chain(_allocated(batches), _in_use(taken.bases for taken in kept)))
         if video.kept_size is not None:
-            whole = [taken for taken in pictures if taken.bases is not None]
-            to = [taken.bases.addresses[0] for taken in whole]
-            lane.copy([taken.picture for taken in whole], to, video.kept_size)
+            to = [taken.bases.addresses[0] for taken in kept]
+            lane.copy([taken.picture for taken in kept], to, video.kept_size)
         surfaces: list[Surface] = []
         targets: list[tuple[int, ...]] = []
         plain = _plain_name(video)

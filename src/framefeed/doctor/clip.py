@@ -103,13 +103,6 @@ def _read(path: Path, device: str) -> tuple[torch.Tensor, float]:
 
 def _wrong_number(pictures: torch.Tensor) -> str:
     """Which frame is not the one that was asked for; empty where all are."""
-    from framefeed.samples import read_number
+    from framefeed.samples import wrong_number
 
-    for frame, picture in zip(_order(), pictures.numpy(), strict=True):
-        try:
-            number = read_number(picture)
-        except ValueError as error:
-            return f"frame {frame}: {error}"
-        if number != frame:
-            return f"frame {frame} shows the number {number}"
-    return ""
+    return wrong_number(pictures.numpy(), _order())
