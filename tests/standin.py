@@ -16,6 +16,7 @@ import ctypes
 import dataclasses
 import importlib
 import itertools
+import re
 import sys
 import threading
 import types
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
-from framefeed.decode import default, nvdec
+from framefeed.decode import default, nvcuvid, nvdec
 from framefeed.driver import DEFAULT_STREAM
 from framefeed.process import timelines
 from framefeed.process.desc import Draw
@@ -58,6 +59,16 @@ class StandIn:
         self.pictures = 0
         self.lock = threading.Lock()
         self.order = Order()
+        self._sequences: dict[bytes, nvcuvid.Sequence] = {}
+
+    def sequence(self, codec: str, content: bytes) -> nvcuvid.Sequence | None:
+        """What is known of a stream by its parameter sets, which come first."""
+        sets = content[: content.find(b"\0\0\0\1\x68")]
+        with self.lock:  # of many groups, one tells for all
+            found = self._sequences.get(sets) or _sequence(codec, content)
+            if found is not None:
+                self._sequences[sets] = found
+        return found
 
     def look_at(self, tensor: torch.Tensor) -> torch.Tensor:
         """What whoever gets a tensor does with it: reads it, on the current stream.
@@ -262,8 +273,23 @@ class _Frame:
         return self._pts
 
 
+def _sequence(codec: str, content: bytes) -> nvcuvid.Sequence | None:
+    """What NVIDIA's parser would say; x264 and x265 write how many references they use into the stream."""
+    context: Any = av.CodecContext.create(codec, "r")
+    try:
+        for packet in [*context.parse(content), *context.parse(None)][:1]:
+            context.decode(packet)
+    except av.FFmpegError:
+        return None
+    told = re.search(rb" ref=(\d+)", content)
+    return nvcuvid.Sequence((context.coded_width, context.coded_height), int(told[1]) if told else 4, True)
+
+
 class _Decoder:
-    """Gives pictures in order of display; those of a call lie where those of the call before did."""
+    """Gives pictures in order of display; those of a call lie where those of the call before did.
+
+    It is configured anew where the size changes, and only there: with too few surfaces, pictures are not right.
+    """
 
     def __init__(self, used: StandIn, codec: str, stream: int) -> None:
         self._used = used
@@ -271,6 +297,8 @@ class _Decoder:
         self._stream = stream
         self._context: Any = None
         self._surfaces: list[NDArray[np.uint8]] = []
+        self._sequence: nvcuvid.Sequence | None = None
+        self._starved = False
 
     def setReconfigParams(self, width: int, height: int) -> None:  # noqa: N802
         self._surfaces = []
@@ -293,6 +321,7 @@ class _Decoder:
         if self._context is None:
             self._context = av.CodecContext.create(self._codec, "r")
             self._context.thread_count = 1
+            self._configure(data)
         if not data:
             pictures = self._context.decode(None)
             self._context = None
@@ -305,6 +334,14 @@ class _Decoder:
             found += self._context.decode(packet)
         return found
 
+    def _configure(self, data: bytes) -> None:
+        needed = self._used.sequence(self._codec, data) if self._codec in ("h264", "hevc") else None
+        if needed is None:
+            return
+        if self._sequence is None or needed.size != self._sequence.size:
+            self._sequence = needed
+        self._starved = needed.surfaces > self._sequence.surfaces
+
     def _keep(self, place: int, picture: Any) -> _Frame:
         width, height = picture.width + picture.width % 2, picture.height + picture.height % 2
         order = self._used.order
@@ -316,6 +353,8 @@ class _Decoder:
         order.write(self._surfaces[place].ctypes.data, self._surfaces[place].nbytes, self._stream, "decoding")
         plane = picture.planes[0]
         luma = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: picture.height, : picture.width]
+        if self._starved:
+            luma = np.full_like(luma, GARBAGE)
         self._surfaces[place][: width * height].reshape(height, width)[: picture.height, : picture.width] = luma
         return _Frame(self._surfaces[place], width, height, picture.pts or 0)
 
@@ -477,6 +516,7 @@ def installed(patch: Any) -> Iterator[StandIn]:
     patch.setattr("framefeed.process.timelines.Event", event)
     patch.setattr(timelines.default_timeline(0), "_seen", {})  # of another stand-in's streams
     patch.setattr(nvdec, "new_stream", Stream)
+    patch.setattr(nvcuvid, "parse_sequence", used.sequence)
     patch.setattr(nvdec, "copy_on_device", calls.copy)
     patch.setattr(torch, "empty", calls.empty)
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: calls.record_stream(tensor, stream))

@@ -58,6 +58,7 @@ KINDS = (
         **_x265(temporal_layers=3, bframes=3),
     ),
     clip("hevc_10bit", ".mp4", "Main 10", pix_fmt="yuv420p10le", **_x265(open_gop=0)),
+    clip("hevc_fields", ".mp4", "pictures that are said to be fields", **_x265(open_gop=0, bframes=2, interlace="tff")),
     clip("hevc_12bit_444", ".mp4", "12 bits, 4:4:4", pix_fmt="yuv444p12le", **_x265(open_gop=0)),
     clip("hevc_ts", ".ts", "in-band parameter sets and a start that is not 0", **OPEN),
     clip("hevc_raw", ".hevc", "no timestamps at all", **OPEN),

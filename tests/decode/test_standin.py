@@ -351,3 +351,64 @@ def test_packets(memory_budget: str, gpu: StandIn, clip_folder: Path) -> None:
         for numbers, batch in zip(wanted, decoder(loader), strict=True):
             assert torch.equal(gpu.look_at(batch["default"])[:, 0], every[numbers])
     decoder.close()
+
+
+def test_streams_that_need_more_surfaces(gpu: StandIn, tmp_path: Path) -> None:
+    """A decoder does not notice by itself that a stream refers to more pictures than the one before it."""
+    sizes = {"small": (96, 64), "large": (160, 96)}
+    paths = [
+        samples.write_clip(
+            tmp_path / f"{name}{refs}.mp4",
+            frames=24,
+            gop=12,
+            width=size[0],
+            height=size[1],
+            options={"x264-params": f"ref={refs}"},
+        )
+        for name, size in sizes.items()
+        for refs in (1, 4, 9)
+    ]
+    truth = [_truth(path) for path in paths]
+    readers = [gpu.reader(VideoDecoder(path)) for path in paths]
+    rng = np.random.default_rng(5)
+    for which in [*range(6), *rng.integers(0, 6, 60).tolist()]:
+        wanted = rng.integers(0, 24, 3)
+        assert torch.equal(gpu.look_at(readers[which].read(wanted)), truth[which][wanted]), paths[which]
+
+
+def test_decoders_are_made_again_for_more_surfaces_only(gpu: StandIn, tmp_path: Path) -> None:
+    names = {refs: tmp_path / f"{refs}.mp4" for refs in (1, 9)}
+    for refs, path in names.items():
+        samples.write_clip(path, frames=24, gop=12, options={"x264-params": f"ref={refs}"})
+    few, many = (gpu.reader(VideoDecoder(path)) for path in names.values())
+    for reader in (few, many, *(few, many) * 10):
+        reader.read(np.arange(24))
+    assert gpu.decoders <= 2 * 2 * standin.UNITS
+
+
+def test_where_all_streams_need_as_much_no_decoder_is_made_again(gpu: StandIn, tmp_path: Path) -> None:
+    paths = [
+        samples.write_clip(tmp_path / f"{size[0]}{number}.mp4", frames=24, gop=12, width=size[0], height=size[1])
+        for size in ((96, 64), (160, 96))
+        for number in range(3)
+    ]
+    readers = [gpu.reader(VideoDecoder(path)) for path in paths]
+    rng = np.random.default_rng(6)
+    for which in rng.integers(0, 6, 60).tolist():
+        readers[which].read(rng.integers(0, 24, 3))
+    assert gpu.decoders <= 2 * standin.UNITS
+
+
+def test_streams_of_decoders_are_used_again(gpu: StandIn, clip_folder: Path) -> None:
+    """What belongs to a stream stays for ever, and decoders come and go."""
+    from framefeed.process import surfaces
+
+    readers = [gpu.reader(VideoDecoder(clips.make(name, clip_folder))) for name in KINDS]
+    numbers = np.arange(0, 40, 6)
+    found = []
+    for _ in range(8):
+        for reader in readers:
+            reader.read(numbers)
+        gc.collect()
+        found.append(len(surfaces._lanes))
+    assert found[-1] <= 2 * found[0], found  # how many are in use at a time is a matter of luck

@@ -10,6 +10,9 @@ import torch
 
 import clips
 from framefeed import DecodeError, FramefeedError, Resize, UnsupportedCodec, VideoDecoder, samples
+from framefeed.decode.annexb import framing
+from framefeed.decode.default import cuda_engine
+from framefeed.decode.nvcuvid import parse_sequence
 from framefeed.native import NativeFrame
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -196,3 +199,49 @@ def test_a_damaged_file_does_not_harm_the_next(clip_folder: Path, tmp_path: Path
     assert torch.equal(bad[0].cpu(), truth[0].cpu())
     assert len(cuda_engine(0).pool) > 0
     assert cuda_engine(0).pool.created - made <= cuda_engine(0).max_threads
+
+
+def test_streams_that_need_more_surfaces(tmp_path: Path) -> None:
+    """A decoder does not notice by itself that a stream refers to more pictures than the one before it."""
+    cuda_engine(0).pool._idle.clear()  # none is left that has enough from the beginning
+    sizes, codecs = ((192, 160), (256, 192)), (("libx264", "x264-params"), ("libx265", "x265-params"))
+    paths = [
+        samples.write_clip(
+            tmp_path / f"{codec}{size[0]}_{refs}.mp4",
+            codec=codec,
+            frames=48,
+            gop=24,
+            bframes=3,
+            width=size[0],
+            height=size[1],
+            options={"preset": "medium", parameters: f"ref={refs}"},
+        )
+        for codec, parameters in codecs
+        for size in sizes
+        for refs in (1, 5, 16 if codec == "libx264" else 8)
+    ]
+    truth = [[NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)] for path in paths]
+    decoders = [_on_gpu(path) for path in paths]
+    rng = np.random.default_rng(5)
+    for which in [*range(len(paths)), *rng.integers(0, len(paths), 40).tolist()]:
+        wanted = rng.integers(0, 48, 5).tolist()
+        got = decoders[which].get_native_frames_at(wanted)
+        for frame, picture in zip(wanted, got, strict=True):
+            assert _same(picture, truth[which][frame]), (paths[which], frame)
+
+
+def test_what_the_parser_says(tmp_path: Path) -> None:
+    found = []
+    for refs in (1, 5, 16):
+        path = samples.write_clip(
+            tmp_path / f"{refs}.mp4", frames=24, gop=24, width=190, height=146, options={"x264-params": f"ref={refs}"}
+        )
+        index = VideoDecoder(path).index
+        begin, size = int(index.packets.pos[0]), int(index.packets.size[0])
+        first = path.read_bytes()[begin : begin + size]
+        how = framing("h264", index.stream.extradata)
+        found.append(parse_sequence("h264", bytes(how.convert(first, True))))
+        assert found[-1] is not None and found[-1].size == (192, 160) and found[-1].progressive
+    needed = [sequence.surfaces for sequence in found if sequence is not None]
+    assert needed == sorted(set(needed)) and needed[-1] >= 16
+    assert parse_sequence("h264", b"nothing that it understands") is None

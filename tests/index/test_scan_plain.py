@@ -34,6 +34,7 @@ PLAIN = {
     "hevc_closed",
     "hevc_closed_bframes",
     "hevc_defaults",
+    "hevc_fields",
     "hevc_hev1",
     "hevc_hvc1",
     "hevc_open_gop",

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.decode import nvcuvid
 from framefeed.decode.annexb import Framing, framing
 from framefeed.decode.session import PacketError, Session, TakeRun
 from framefeed.driver import copy_on_device, new_stream
@@ -21,6 +23,7 @@ from framefeed.errors import MissingBackend, UnsupportedCodec
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.h264_headers import parse_sps
+from framefeed.index.bitstream.nal import split_annex_b
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, READ
 from framefeed.types import NO_PTS, StreamInfo
@@ -43,7 +46,6 @@ _CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "A
 # Those whose pictures have been shown to be the CPU's, bit for bit.
 EXACT_CODECS = ("h264", "hevc", "vp8", "vp9")
 
-_START_CODE = b"\0\0\0\1"
 _SPS = 7
 _H264_PROFILES = (66, 77, 100)  # baseline, main, high
 
@@ -156,19 +158,19 @@ def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
 
 def _h264_obstacle(extradata: bytes) -> str:
     """Hardware decodes the usual profiles only, and takes fields apart for display."""
-    for unit in framing("h264", extradata).headers.split(_START_CODE)[1:]:
-        if unit[:1] and unit[0] & 31 == _SPS:
-            if len(unit) < 4 or unit[1] not in _H264_PROFILES:
-                return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
-            try:
-                sps = parse_sps(unit)
-            except OutOfData:
-                return "its headers cannot be read"
-            if not sps.frame_mbs_only:
-                return "it is interlaced, and a GPU's decoder changes such pictures"
-            if sps.chroma_format == 0:
-                return "it has no colour, which a GPU's decoder does not support"
-    return ""
+    units = [unit for unit in split_annex_b(framing("h264", extradata).headers) if unit[0] & 31 == _SPS]
+    for unit in units:
+        if len(unit) < 4 or unit[1] not in _H264_PROFILES:
+            return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
+        try:
+            sps = parse_sps(unit)
+        except OutOfData:
+            return "its headers cannot be read"
+        if not sps.frame_mbs_only:
+            return "it is interlaced, and a GPU's decoder changes such pictures"
+        if sps.chroma_format == 0:
+            return "it has no colour, which a GPU's decoder does not support"
+    return "" if units else "its headers are not told before its pictures"
 
 
 class SurfaceLayout(NamedTuple):
@@ -231,10 +233,13 @@ class NvdecSession:
 
     def __init__(self, factory: NvdecFactory) -> None:
         self._factory = factory
-        self._cuda_stream = new_stream(factory.device)
+        self._cuda_stream = factory.borrow_stream()
+        weakref.finalize(self, factory.streams.append, self._cuda_stream).atexit = False
         self._decoder: Any = None
         self._max_size = (0, 0)
         self._size = (0, 0)
+        self._fresh = False  # whether the decoder has not been fed yet
+        self._sequence: nvcuvid.Sequence | None = None  # what it is made for; None where that is not known
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = _library().PacketData()
@@ -253,13 +258,15 @@ class NvdecSession:
     def assign(self, index: VideoIndex) -> None:
         """Makes it ready for a video; a decoder is made anew only for pictures larger than any before."""
         stream = index.stream
+        self._stream = stream
         self._table = index.packets
         self._ranks = index.packets.display_rank
         self._framing: Framing = framing(stream.codec, stream.extradata)
+        self._known_as = self._framing.headers or index.path
         size = (stream.width, stream.height)
         self._first = True
         if self._decoder is None or stream.width > self._max_size[0] or stream.height > self._max_size[1]:
-            self._decoder, self._max_size = self._factory.make_decoder(stream, self._cuda_stream)
+            self._make_decoder()
         elif size != self._size:
             # Without this it would go on giving pictures of the old size, scaled.
             self._decoder.setReconfigParams(_even(stream.width), _even(stream.height))
@@ -269,8 +276,30 @@ class NvdecSession:
         self._joins = stream.codec in _JOINED
         self._layout_changes = not self._joins
 
+    def _make_decoder(self) -> None:
+        self._decoder, self._max_size = self._factory.make_decoder(self._stream, self._cuda_stream)
+        self._fresh = True
+
+    def _make_ready(self, data: bytes | memoryview) -> None:
+        """Sees to it that there are enough surfaces for what begins with a packet.
+
+        PyNvVideoCodec leaves a decoder as it is where the size does not change. It would then overwrite pictures that
+        others still refer to, and give wrong ones without a word.
+        """
+        if not self._joins:
+            return  # other codecs always need as many
+        now = self._sequence
+        needed = self._factory.sequence(self._stream.codec, self._known_as, self._framing, data)
+        if not self._fresh and (now is None or needed is None or _needs_another(needed, now)):
+            self._make_decoder()
+        if self._fresh or now is None or needed is None or needed.size != now.size:
+            self._sequence = needed
+        self._fresh = False
+
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
+        if self._first:
+            self._make_ready(data)
         content = self._framing.convert(data, self._first)
         self._first = False
         packet = self._packet
@@ -324,6 +353,8 @@ class NvdecSession:
         pieces = self._pieces(packets)
         piece = next(pieces, [])
         came = 0
+        if piece and self._first:
+            self._make_ready(piece[0])
         while piece:
             following = next(pieces, [])
             with DECODE:
@@ -498,13 +529,16 @@ class NvdecFactory:
     Attributes:
         device: The GPU's number.
         created: How many decoders have been made.
+        streams: Those of decoders that are gone. What belongs to a stream stays, so it is used again.
     """
 
     def __init__(self, device: int) -> None:
         self.device = device
         self.created = 0
+        self.streams: list[Any] = []
         self._lock = threading.Lock()
         self._sizes: dict[object, tuple[int, int]] = {}
+        self._sequences: dict[tuple[str, object], nvcuvid.Sequence] = {}
 
     def uses_threads(self, stream: StreamInfo) -> bool:
         """Hardware has none."""
@@ -517,6 +551,29 @@ class NvdecFactory:
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A decoder."""
         return NvdecSession(self)
+
+    def borrow_stream(self) -> Any:
+        """A stream that no other decoder uses."""
+        try:
+            return self.streams.pop()
+        except IndexError:
+            return new_stream(self.device)
+
+    def sequence(self, codec: str, known_as: object, how: Framing, data: bytes | memoryview) -> nvcuvid.Sequence | None:
+        """What decoders are made by, of a stream that a packet belongs to; None where the packet does not tell.
+
+        Args:
+            codec: Of the stream.
+            known_as: The same for streams with the same parameter sets; each is looked at once.
+            how: Makes a byte stream of packets.
+            data: The packet.
+        """
+        found = self._sequences.get((codec, known_as))
+        if found is None:
+            found = nvcuvid.parse_sequence(codec, bytes(how.convert(data, True)))
+            if found is not None:
+                self._sequences[codec, known_as] = found
+        return found
 
     def make_decoder(self, stream: StreamInfo, cuda_stream: Any) -> tuple[Any, tuple[int, int]]:
         """A decoder for pictures up to the largest size that has been asked for, and that size."""
@@ -542,6 +599,14 @@ class NvdecFactory:
             outputColorType=library.OutputColorType.NATIVE,
         )
         return decoder, size
+
+
+def _needs_another(needed: nvcuvid.Sequence, now: nvcuvid.Sequence) -> bool:
+    """Whether a decoder would stay as it is although it should not.
+
+    It is told once whether there are fields, and how many surfaces are needed when the size changes.
+    """
+    return needed.progressive != now.progressive or (needed.size == now.size and needed.surfaces > now.surfaces)
 
 
 def _even(side: int) -> int:

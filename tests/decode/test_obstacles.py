@@ -1,0 +1,55 @@
+"""Videos whose pictures a GPU's decoder would change are not given to it, whatever their container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clips
+import standin
+from framefeed import UnsupportedCodec, VideoDecoder
+from framefeed.decode import nvdec
+from standin import StandIn
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with standin.installed(monkeypatch) as used:
+        yield used
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("h264_mbaff", "interlaced"),
+        ("h264_mbaff_ts", "interlaced"),
+        ("h264_paff_mp4", "interlaced"),
+        ("h264_paff_mkv", "interlaced"),
+        ("h264_paff_ts", "interlaced"),
+        ("h264_lossless", "profile 244"),
+        ("h264_size_change_ts", "headers change"),
+        ("h264_raw", "without time stamps"),
+        ("mpeg2_interlaced", "possible: h264"),
+    ],
+)
+def test_refused(name: str, reason: str, gpu: StandIn, clip_folder: Path) -> None:
+    index = VideoDecoder(clips.make(name, clip_folder)).index
+    with pytest.raises(UnsupportedCodec, match=reason):
+        nvdec.check_supported(index, 0)
+
+
+@pytest.mark.parametrize("name", ["h264_b_pyramid", "h264_ts", "h264_m2ts", "h264_avi", "h264_nut", "hevc_open_gop"])
+def test_taken(name: str, gpu: StandIn, clip_folder: Path) -> None:
+    nvdec.check_supported(VideoDecoder(clips.make(name, clip_folder)).index, 0)
+
+
+@pytest.mark.parametrize("start_code", [b"\0\0\1", b"\0\0\0\1"])
+def test_any_start_code(start_code: bytes, clip_folder: Path) -> None:
+    """Parameter sets lie in transport streams as they lay in what was coded."""
+    extradata = VideoDecoder(clips.make("h264_mbaff_ts", clip_folder)).index.stream.extradata
+    units = [unit for unit in extradata.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1") if unit]
+    assert "interlaced" in nvdec._h264_obstacle(b"".join(start_code + unit for unit in units))
+    assert "not told" in nvdec._h264_obstacle(start_code + units[-1])
+    assert "not told" in nvdec._h264_obstacle(b"")
