@@ -397,9 +397,25 @@ class Stream:
         self.device = DEVICE
 
 
-def _event(order: Order) -> type:
+class _Contexts(threading.local):
+    """Whether this thread has been told which GPU it uses."""
+
+    told = False
+
+    def use(self, device: int) -> None:
+        self.told = True
+
+    @contextlib.contextmanager
+    def on_device(self, device: int) -> Iterator[None]:
+        self.use(device)
+        yield
+
+
+def _event(order: Order, contexts: _Contexts) -> type:
     class Event:
         def __init__(self, stream: int) -> None:
+            if not contexts.told:
+                raise RuntimeError("making a CUDA event failed with CUDA error 201")
             self._moment = order.moment(stream)
 
         def wait(self, stream: int) -> None:
@@ -508,10 +524,12 @@ def installed(patch: Any) -> Iterator[StandIn]:
         patch.delitem(sys.modules, f"framefeed.{name}", raising=False)
     for cache in caches:
         cache.cache_clear()
-    calls, event = _Calls(used.order), _event(used.order)
+    contexts = _Contexts()
+    calls, event = _Calls(used.order), _event(used.order, contexts)
     patch.setattr("framefeed.driver.Event", event)
     patch.setattr("framefeed.driver.new_stream", Stream)
-    patch.setattr("framefeed.driver.on_device", lambda device: contextlib.nullcontext())
+    patch.setattr("framefeed.driver.on_device", contexts.on_device)
+    patch.setattr(nvdec, "use_context", contexts.use)
     patch.setattr("framefeed.driver.copy_on_device", calls.copy)
     patch.setattr("framefeed.process.timelines.Event", event)
     patch.setattr(timelines.default_timeline(0), "_seen", {})  # of another stand-in's streams

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from framefeed.errors import MissingBackend
 
-__all__ = ["DEFAULT_STREAM", "Event", "copy_on_device", "copy_to_device", "new_stream", "on_device"]
+__all__ = ["DEFAULT_STREAM", "Event", "copy_on_device", "copy_to_device", "new_stream", "on_device", "use_context"]
 
 DEFAULT_STREAM = 0  # its handle
 
@@ -81,9 +81,14 @@ def on_device(device: int) -> Iterator[None]:
     with torch.cuda.device(device):
         # Torch sets it only where the device is another one. Libraries with contexts of their own leave theirs behind
         # in a thread, even one that they have destroyed.
-        if _current_context() != _primary_context(device):
-            _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(_primary_context(device)))
+        use_context(device)
         yield
+
+
+def use_context(device: int) -> None:
+    """Makes PyTorch's context of a GPU this thread's current one, from now on. A new thread has none."""
+    if _current_context() != _primary_context(device):
+        _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(_primary_context(device)))
 
 
 class Event:

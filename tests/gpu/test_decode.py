@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,20 @@ import pytest
 import torch
 
 import clips
-from framefeed import DecodeError, FramefeedError, Resize, UnsupportedCodec, VideoDecoder, samples
+from framefeed import (
+    DecodeError,
+    FramefeedError,
+    Resize,
+    UnsupportedCodec,
+    VideoDataset,
+    VideoDecoder,
+    VideoLoader,
+    samples,
+)
 from framefeed.decode.annexb import framing
 from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvcuvid import parse_sequence
+from framefeed.driver import Event
 from framefeed.native import NativeFrame
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -245,3 +256,15 @@ def test_what_the_parser_says(tmp_path: Path) -> None:
     needed = [sequence.surfaces for sequence in found if sequence is not None]
     assert needed == sorted(set(needed)) and needed[-1] >= 16
     assert parse_sequence("h264", b"nothing that it understands") is None
+
+
+def test_threads_that_have_not_used_the_gpu(clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoders that a loader has made are used by threads that have no CUDA context of their own yet."""
+    path = clips.make("h264_bframes", clip_folder)
+    deque(VideoLoader(VideoDataset([str(path)] * 14, device="cuda"), 8), maxlen=0)
+    monkeypatch.setattr(cuda_engine(0), "_executor", None)
+    monkeypatch.setattr(Event, "_free", {})
+    whole, cpu = _on_gpu(path), VideoDecoder(path)
+    wanted = list(range(0, len(cpu), 5))
+    difference = whole.get_frames_at(wanted).data.cpu().int() - cpu.get_frames_at(wanted).data.int()
+    assert difference.abs().max() <= 2

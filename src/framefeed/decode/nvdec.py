@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from framefeed.decode import nvcuvid
 from framefeed.decode.annexb import Framing, framing
 from framefeed.decode.session import PacketError, Session, TakeRun
-from framefeed.driver import copy_on_device, new_stream
+from framefeed.driver import copy_on_device, new_stream, use_context
 from framefeed.errors import MissingBackend, UnsupportedCodec
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.bitstream.bits import OutOfData
@@ -256,7 +256,11 @@ class NvdecSession:
         return self._joins
 
     def assign(self, index: VideoIndex) -> None:
-        """Makes it ready for a video; a decoder is made anew only for pictures larger than any before."""
+        """Makes it ready for a video, in the thread that uses it.
+
+        A decoder is made anew only for pictures larger than any before.
+        """
+        use_context(self._factory.device)
         stream = index.stream
         self._stream = stream
         self._table = index.packets
