@@ -245,7 +245,9 @@ def test_all_cases_run_with_a_library(run: Any, monkeypatch: pytest.MonkeyPatch,
     assert document["versions"]["framefeed"] and document["configuration"]["sets"][0]["bytes"] > 0
     assert not re.search(r'"/(?!/)', json.dumps(document["configuration"]))
     text = gpu_numbers(document)
-    assert text.count("\n| ") == 16 and "| - |" not in text
+    assert text.count("\n| ") == 17
+    missing = [line for line in text.splitlines() if "| - |" in line]
+    assert len(missing) == 1 and "number of epochs known" in missing[0]  # each of its timings takes two epochs
     assert f"| {found['in-order', 'cameras', OURS]['median']:,.0f} |" in text
     results = tmp_path / "out" / "results.json"
     readme = put_numbers((ROOT / "README.md").read_text(), *section(results))

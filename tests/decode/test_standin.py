@@ -412,3 +412,21 @@ def test_streams_of_decoders_are_used_again(gpu: StandIn, clip_folder: Path) -> 
         gc.collect()
         found.append(len(surfaces._lanes))
     assert found[-1] <= 2 * found[0], found  # how many are in use at a time is a matter of luck
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("order", ["sequential", "shuffle"])
+def test_epochs_that_are_known(order: str, share: float, gpu: StandIn, clip_folder: Path) -> None:
+    """What is kept for the next epoch is what would have come without."""
+    paths = [clips.make(name, clip_folder) for name in ("h264_b_pyramid", "hevc_open_gop")]
+    every = torch.cat([_truth(path) for path in paths])
+    dataset = VideoDataset([str(path) for path in paths], processing={"default": ProcessDesc(type="byte")})
+    budget = int(share * len(dataset) * dataset.videos[0].frame_bytes)
+    loader = VideoLoader(dataset, 6, order=order, drop_last=False, memory_budget=budget, num_epochs=4)
+    for epoch in range(4):
+        numbers = np.concatenate(list(loader._epochs.batches(epoch, 0)))
+        found = torch.cat([gpu.look_at(batch["default"])[:, 0] for batch in loader])
+        assert torch.equal(found, every[numbers]), epoch
+    assert loader.stats().memory_peak <= budget
+    if share == 1.0:
+        assert loader.stats().frames_decoded <= 2 * len(dataset)

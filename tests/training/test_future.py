@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from framefeed import MultiCameraDataset, VideoClipSampler, VideoDataset
+from framefeed.data.epochs import of_one_epoch
 from framefeed.data.future import Future
 from framefeed.plan.lookahead import Budget, LookAhead
 from framefeed.samples import write_clip
@@ -29,7 +30,7 @@ def cameras(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Pat
 
 def _future(dataset: Any, batches: Sequence[NDArray[np.int64]]) -> Future:
     ahead = LookAhead(Budget(1 << 30), lambda _: 1)
-    return Future(dataset, iter(batches), seed=0, epoch=0, ahead=ahead, soon=4)
+    return Future(dataset, of_one_epoch(0, iter(batches)), seed=0, ahead=ahead, soon=4)
 
 
 def _opened(future: Future, count: int) -> Iterator[int]:

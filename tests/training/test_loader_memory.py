@@ -218,8 +218,8 @@ def test_batches_are_gone_after_errors(clip_folder: Path, tmp_path: Path, monkey
     there: weakref.WeakSet[FinishedBatch] = weakref.WeakSet()
     begin = FinishedBatch.__init__
 
-    def noted(self: FinishedBatch, *arguments: Any) -> None:
-        begin(self, *arguments)
+    def noted(self: FinishedBatch, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
         there.add(self)
 
     monkeypatch.setattr(FinishedBatch, "__init__", noted)

@@ -374,6 +374,26 @@ def test_cost_of_shuffled_single_frames(gop: int, share: float, most: float) -> 
         assert cost == pytest.approx((gop + 1) / 2, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("gop", "share", "most"),
+    [
+        (30, 0.1, 4.1),
+        (30, 0.25, 2.1),
+        (30, 0.5, 1.25),
+        (30, 1.0, 0.21),
+        (250, 0.1, 5.7),
+        (250, 0.25, 2.5),
+        (250, 0.5, 1.25),
+        (250, 1.0, 0.21),
+    ],
+)
+def test_cost_across_epochs(gop: int, share: float, most: float) -> None:
+    """Of five epochs that are one future: what is used in this one will be needed in the next."""
+    rng = np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(NUM_FRAMES) for _ in range(5)])
+    assert _cost(order, gop, share) <= most
+
+
 def test_memory_for_everything_decodes_everything_once() -> None:
     for gop in (30, 250):
         assert _cost(np.random.default_rng(0).permutation(NUM_FRAMES), gop, 1.0) == pytest.approx(1.0, abs=0.05)

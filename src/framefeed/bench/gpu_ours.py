@@ -226,6 +226,9 @@ def _luma(frame: Any, height: int) -> torch.Tensor:
 # --- framefeed ----------------------------------------------------------------------------------------------------
 
 
+MANY_EPOCHS = 1 << 30
+
+
 class Loader:
     """A VideoLoader.
 
@@ -239,6 +242,8 @@ class Loader:
             taken from when it is well under way.
         whole: Whether epochs are gone through to their ends even then.
         wave: Frames of a group of each decoder, which may all come at once. What is timed is many times as much.
+        known: Whether the loader knows that more epochs will follow. The time is taken after the first one, over whole
+            epochs.
     """
 
     def __init__(
@@ -252,6 +257,7 @@ class Loader:
         copies: int = 1,
         whole: bool = False,
         wave: int = 1,
+        known: bool = False,
         batch_size: int = BATCH,
     ) -> None:
         self._device = device
@@ -261,6 +267,7 @@ class Loader:
         self._memory_budget = memory_budget
         self._whole = whole or copies == 1
         self._wave = wave
+        self._known = known
         self._batch_size = batch_size
         self.loader: Any = self._make(copies, None)
 
@@ -275,6 +282,7 @@ class Loader:
             buffer_length=8,
             memory_budget=self._memory_budget,
             drop_last=False,
+            num_epochs=MANY_EPOCHS if self._known else 1,
         )
 
     def check(self) -> int:
@@ -299,6 +307,8 @@ class Loader:
 
     def run(self, seconds: float) -> Run:
         """Whole epochs, or a part of one."""
+        if self._known:
+            return self._later_epochs(seconds)
         return self._whole_epochs(seconds) if self._whole else self._part(seconds)
 
     def _whole_epochs(self, seconds: float) -> Run:
@@ -329,6 +339,25 @@ class Loader:
         timing = self._timing(count, time.perf_counter() - start, before)
         batches.close()
         return dataclasses.replace(timing, first_seconds=first)
+
+    def _later_epochs(self, seconds: float) -> Run:
+        """What epochs give behind the first."""
+        batches = self._endless()
+        length = len(self.loader.dataset)
+        lead = 0
+        while lead < length:
+            lead += len(next(batches)["default"])
+        self._device.synchronize()
+        before = self.loader.stats()
+        start, count = time.perf_counter(), 0
+        for batch in batches:
+            count += len(batch["default"])
+            if count % length == 0 and time.perf_counter() - start >= seconds:
+                break
+        self._device.synchronize()
+        timing = self._timing(count, time.perf_counter() - start, before)
+        batches.close()
+        return timing
 
     def _endless(self) -> Generator[Any, None, None]:
         while True:

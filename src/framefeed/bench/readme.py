@@ -45,6 +45,7 @@ _GPU_ROWS = (
     ("random", "SimpleDecoder, 6 threads", "the same by six SimpleDecoders"),
     ("shuffle", "framefeed, memory for 50%", "**exact shuffle, memory for 50 % of the frames**"),
     ("shuffle", "framefeed, memory for 25%", "**exact shuffle, memory for 25 % of the frames**"),
+    ("shuffle", "framefeed, memory for 25%, epochs known", "**the same, the number of epochs known**"),
     ("shuffle", "framefeed, memory for 10%", "**the same, memory for 10 %**"),
     ("singles", "framefeed, 16 threads", "**single random frames, 16 threads**"),
     ("singles", "framefeed, 32 threads", "**the same, 32 threads**"),

@@ -8,16 +8,55 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.data.orders import Layout, Order
 
-__all__ = ["Epochs", "OrderedEpochs", "SampledEpochs"]
+__all__ = ["Epochs", "Numbers", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
 
 Batches = Iterator[NDArray[np.int64]]
+
+
+class Numbers(NamedTuple):
+    """A batch before anything is known of it.
+
+    Attributes:
+        epoch: The epoch that it belongs to.
+        samples: The numbers of its samples.
+        is_last: Whether it is known to be the last one of its epoch, and others may follow.
+    """
+
+    epoch: int
+    samples: NDArray[np.int64]
+    is_last: bool = False
+
+
+def of_one_epoch(epoch: int, batches: Batches) -> Iterator[Numbers]:
+    """The batches of an epoch by itself."""
+    return (Numbers(epoch, samples) for samples in batches)
+
+
+def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[Numbers]:
+    """The batches of several epochs.
+
+    Args:
+        epochs: Gives them.
+        first: The first epoch.
+        skip: Batches of it that are left out.
+        end: The epoch behind the last.
+    """
+    for epoch in range(first, end):
+        batches = epochs.batches(epoch, skip if epoch == first else 0)
+        samples = next(batches, None)
+        if samples is None:
+            return
+        while samples is not None:
+            following = next(batches, None)
+            yield Numbers(epoch, samples, following is None)
+            samples = following
 
 
 class Epochs(Protocol):

@@ -16,11 +16,9 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from framefeed.data.assembly import MISSING, shape_conflict
 from framefeed.data.decoding import Board, Decoding, Stopped
+from framefeed.data.epochs import Numbers
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.shared_work import SharedWork
@@ -49,8 +47,8 @@ class Feed:
 
     Args:
         dataset: Where samples come from.
-        batches: The numbers of the samples of each batch.
-        seed, epoch: For random crops and flips.
+        batches: The numbers of the samples of each batch, of one epoch or of several.
+        seed: For random crops and flips.
         budget: What frames that are kept may take.
         workshop: Works on pictures.
         num_threads: How many threads decode.
@@ -65,10 +63,9 @@ class Feed:
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[NDArray[np.int64]],
+        batches: Iterator[Numbers],
         *,
         seed: int,
-        epoch: int,
         budget: Budget,
         workshop: Workshop,
         num_threads: int,
@@ -99,7 +96,7 @@ class Feed:
             stats=stats,
             delivered=_weakly(self._look_after_delivery),
         )
-        self._future = Future(dataset, batches, seed=seed, epoch=epoch, ahead=self._ahead, soon=buffer_length)
+        self._future = Future(dataset, batches, seed=seed, ahead=self._ahead, soon=buffer_length)
         self._opening = False
         self.opened = 0
         self._batch_bytes = 0  # of the last batch
@@ -320,7 +317,7 @@ class Feed:
 
     def _new_batch(self, planned: Planned) -> FinishedBatch:
         samples = self._future.samples(planned)
-        batch = FinishedBatch(samples)
+        batch = FinishedBatch(samples, is_last=planned.is_last)
         first: OpenVideo | None = None
         conflicts: dict[int, FramefeedError] = {}
         for file in dict.fromkeys(samples.files.ravel().tolist()):

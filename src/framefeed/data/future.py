@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.data.assembly import MISSING, Samples, draw_all
+from framefeed.data.epochs import Numbers
 from framefeed.data.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
 from framefeed.plan.lookahead import AnyUse, Key, LookAhead
@@ -34,23 +35,23 @@ class Planned:
     """A batch that lies ahead: many do, so that there is nothing but arrays until it is asked for more.
 
     Args:
-        numbers: The numbers of its samples.
+        numbers: The numbers of its samples, and its epoch.
         files, frames: What these are made of, a row for each.
         uses: Videos, frames and packets that decoding starts from, in the order that they are needed in.
         time: Of the first use.
     """
 
-    __slots__ = ("_known", "_uses", "files", "frames", "numbers", "time")
+    __slots__ = ("_known", "_uses", "epoch", "files", "frames", "is_last", "numbers", "time")
 
     def __init__(
         self,
-        numbers: NDArray[np.int64],
+        numbers: Numbers,
         files: NDArray[np.int64],
         frames: NDArray[np.int64],
         uses: NDArray[np.int64],
         time: int,
     ) -> None:
-        self.numbers = numbers
+        self.epoch, self.numbers, self.is_last = numbers
         self.files = files
         self.frames = frames
         self._uses = uses
@@ -87,7 +88,7 @@ class Future:
     Args:
         dataset: Where samples come from.
         batches: The numbers of the samples of each batch.
-        seed, epoch: For random crops and flips.
+        seed: For random crops and flips.
         ahead: What is told of the uses of frames.
         soon: So many batches are needed at once.
 
@@ -99,17 +100,15 @@ class Future:
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[NDArray[np.int64]],
+        batches: Iterator[Numbers],
         *,
         seed: int,
-        epoch: int,
         ahead: LookAhead,
         soon: int,
     ) -> None:
         self._dataset = dataset
         self._source = batches
         self._seed = seed
-        self._epoch = epoch
         self._ahead = ahead
         self._soon = soon
         self._time = 0
@@ -147,7 +146,7 @@ class Future:
             if numbers is None:
                 self._exhausted = True
                 break
-            files, frames = self._dataset.arrangement.slots(numbers)
+            files, frames = self._dataset.arrangement.slots(numbers.samples)
             planned = Planned(numbers, files, frames, self._uses(files, frames), self._time)
             self._time += len(planned)
             if not self._window and len(planned):
@@ -156,7 +155,7 @@ class Future:
             found.append(planned)
             known += 1
             uses += len(planned)
-            added += len(numbers)
+            added += len(numbers.samples)
         return found
 
     def add(self, found: Iterable[Planned]) -> None:
@@ -205,7 +204,7 @@ class Future:
 
     def samples(self, planned: Planned) -> Samples:
         """The samples of a batch."""
-        drawn = draw_all(planned.numbers, self._seed, self._epoch) if self._dataset.draws else None
+        drawn = draw_all(planned.numbers, self._seed, planned.epoch) if self._dataset.draws else None
         return Samples(planned.numbers, planned.files, planned.frames, drawn)
 
     def _uses(self, files: NDArray[np.int64], frames: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from framefeed.data.assembly import MISSING, Assembly
 from framefeed.data.closing import closer
-from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs
+from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs, across, of_one_epoch
 from framefeed.data.feed import Feed
 from framefeed.data.frame_dataset import LABELS, FrameDataset
 from framefeed.data.orders import Order, resolve
@@ -109,6 +109,9 @@ class VideoLoader:
         memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
             machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and
             the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
+        num_epochs: How many epochs there will be. At the end of one the loader looks into the next: it keeps what that
+            will need, and decodes its first batches. So memory stays taken between epochs, until the last has ended.
+            What comes out is the same. 1: each epoch stands alone. Only with framefeed's orders, without workers.
         num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
         num_workers: Worker processes that read packets for these threads; 0 for none: the threads read themselves.
             Workers need no GPU. They live on from one epoch to the next; an iterator beside another one has its own.
@@ -140,6 +143,7 @@ class VideoLoader:
         order: str | Order | None = None,
         seed: int | None = None,
         memory_budget: int | str | None = None,
+        num_epochs: int = 1,
         num_threads: int | None = None,
         num_workers: int = 0,
         packet_cache: int | str = "1GiB",
@@ -153,7 +157,7 @@ class VideoLoader:
             raise TypeError(f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
-        for name, value in (("batch_size", batch_size), ("buffer_length", buffer_length)):
+        for name, value in (("batch_size", batch_size), ("buffer_length", buffer_length), ("num_epochs", num_epochs)):
             if operator.index(value) < 1:
                 raise ValueError(f"{name} is at least 1, got {value}")
         if num_threads is not None and operator.index(num_threads) < 1:
@@ -176,7 +180,11 @@ class VideoLoader:
         self._on_error = on_error
         self._progress = progress
         self.memory_budget = _default_budget(dataset) if memory_budget is None else parse_bytes(memory_budget)
+        self.num_epochs = operator.index(num_epochs)
         self._num_workers = operator.index(num_workers)
+        if self.num_epochs > 1 and (self._num_workers or not isinstance(self._epochs, OrderedEpochs)):
+            what = "with workers: they are told of one epoch" if self._num_workers else "of a sampler: it tells of one"
+            raise ValueError(f"the next epoch is not known before it begins {what}; leave out num_epochs")
         self._packet_cache = parse_bytes(packet_cache)
         self._worker_context = multiprocessing_context
         self._set_up()
@@ -192,6 +200,7 @@ class VideoLoader:
         self._lock = threading.Lock()
         self._budget = Budget(self.memory_budget)
         self._resting: list[Separation] = []  # of epochs that have ended: their workers can be used again
+        self._going_on: _GoingOn | None = None
         self._workshop: Workshop
         if self.dataset.device.type == "cuda":
             from framefeed.data.workshop_cuda import CudaWorkshop
@@ -235,7 +244,9 @@ class VideoLoader:
             self._set_up()  # forked: locks may be held by threads that are not there
         with self._lock:
             progress = _Progress(self._next_epoch, self._skip_batches)
-            iterator = LoaderIterator(self, progress)
+            self._forget_others(self._next_epoch, self._skip_batches)
+            going_on, self._going_on = self._going_on, None
+            iterator = LoaderIterator(self, progress, None if going_on is None else going_on.take())
             self._next_epoch, self._skip_batches = progress.epoch + 1, 0
             self._latest = progress  # not the iterator itself: it ends when the caller lets go of it
             return iterator
@@ -250,7 +261,24 @@ class VideoLoader:
         if operator.index(epoch) < 0:
             raise ValueError(f"epochs are counted from 0, got {epoch}")
         with self._lock:
+            self._forget_others(operator.index(epoch), 0)
             self._next_epoch, self._skip_batches, self._latest = operator.index(epoch), 0, None
+
+    def _go_on(self, epoch: int, feed: Feed) -> None:
+        """Keeps what has looked into an epoch already, for the iterator that begins it."""
+        with self._lock:
+            if epoch < self.num_epochs and (epoch, 0) == (self._next_epoch, self._skip_batches):
+                self._forget_others(-1, 0)
+                self._going_on = _GoingOn(self, epoch, feed)
+                return
+        feed.close()
+
+    def _forget_others(self, epoch: int, skip: int) -> None:
+        """Lets go of what has looked into another epoch than the one that comes next."""
+        going_on = self._going_on
+        if going_on is not None and (going_on.epoch, 0) != (epoch, skip):
+            self._going_on = None
+            going_on.take().close()
 
     def _separate(self, batches: Iterator[NDArray[np.int64]]) -> Separation:
         """Has worker processes read the packets of an epoch."""
@@ -302,6 +330,7 @@ class VideoLoader:
             finished = state["finished"]
             self._next_epoch = state["epoch"] + finished
             self._skip_batches = 0 if finished else state["batch"]
+            self._forget_others(self._next_epoch, self._skip_batches)
             self._latest = None
         self._epochs.load_state(state["sampler"])
 
@@ -376,20 +405,61 @@ class _Progress:
     finished: bool = False
 
 
+class _GoingOn:
+    """A feed between two epochs. It ends with its loader.
+
+    Args:
+        loader: The loader.
+        epoch: The epoch that the feed's next batch belongs to.
+        feed: The feed.
+    """
+
+    def __init__(self, loader: VideoLoader, epoch: int, feed: Feed) -> None:
+        self.epoch = epoch
+        self._feed = feed
+        self._let_go = weakref.finalize(loader, closer.note, feed.close)
+        self._let_go.atexit = False
+
+    def take(self) -> Feed:
+        """The feed, for somebody who sees to it that it ends."""
+        self._let_go.detach()
+        return self._feed
+
+
 class LoaderIterator:
     """One pass through an epoch. ``close`` ends it early; so does letting go of it."""
 
-    def __init__(self, loader: VideoLoader, progress: _Progress) -> None:
+    def __init__(self, loader: VideoLoader, progress: _Progress, begun: Feed | None = None) -> None:
         closer.start()
         self._progress = progress
         self._loader = loader
-        batches = loader._epochs.batches(progress.epoch, progress.position)
-        self._separation = loader._separate(batches) if loader._num_workers else None
-        self._feed = feed = Feed(
-            loader.dataset if self._separation is None else self._separation.dataset,
-            batches if self._separation is None else self._separation.batches,
+        self._separation: Separation | None = None
+        self._over = False  # whether what follows belongs to the next epoch
+        self._feed = feed = self._make_feed() if begun is None else begun
+        self._ending = (feed, self._separation, loader._resting)
+        # Not closed by whatever thread happens to let go of it.
+        self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
+        self._let_go.atexit = False  # the feeds see to that themselves, all together
+        self._bar: ProgressLine | None = None
+        if loader._progress:
+            total = loader._num_batches()
+            self._bar = ProgressLine(progress.epoch, None if math.isinf(total) else int(total), progress.position)
+
+    def _make_feed(self) -> Feed:
+        loader, epoch, position = self._loader, self._progress.epoch, self._progress.position
+        dataset: FrameDataset = loader.dataset
+        if epoch + 1 < loader.num_epochs:
+            numbers = across(loader._epochs, epoch, position, loader.num_epochs)
+        else:
+            batches = loader._epochs.batches(epoch, position)
+            if loader._num_workers:
+                self._separation = loader._separate(batches)
+                dataset, batches = self._separation.dataset, self._separation.batches
+            numbers = of_one_epoch(epoch, batches)
+        feed = Feed(
+            dataset,
+            numbers,
             seed=loader.seed,
-            epoch=progress.epoch,
             budget=loader._budget,
             workshop=loader._workshop,
             num_threads=loader._num_threads,
@@ -399,14 +469,7 @@ class LoaderIterator:
         )
         if self._separation is not None:
             self._separation.start(lambda: feed.reached)
-        self._ending = (feed, self._separation, loader._resting)
-        # Not closed by whatever thread happens to let go of it.
-        self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
-        self._let_go.atexit = False  # the feeds see to that themselves, all together
-        self._bar: ProgressLine | None = None
-        if loader._progress:
-            total = loader._num_batches()
-            self._bar = ProgressLine(progress.epoch, None if math.isinf(total) else int(total), progress.position)
+        return feed
 
     @property
     def epoch(self) -> int:
@@ -429,10 +492,11 @@ class LoaderIterator:
     def __next__(self) -> dict[str, Any]:
         try:
             while True:
-                finished = self._feed.next()
+                finished = None if self._over else self._feed.next()
                 if finished is None:
                     self._end()
                     raise StopIteration
+                self._over = finished.is_last
                 self._progress.position += 1
                 if self._separation is not None:
                     self._separation.deliver()
@@ -452,6 +516,8 @@ class LoaderIterator:
 
     def _end(self) -> None:
         self._progress.finished = self.finished or self._let_go.alive
+        if self._over and self._let_go.detach() is not None:
+            self._loader._go_on(self.epoch + 1, self._feed)
         self.close()
 
     def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ class FinishedBatch:
         rows: For each row of the assembly, the place of its sample in ``samples``.
         errors: By place in ``samples``, what went wrong.
         charge: What it takes of the budget, because it was opened earlier than was asked for.
+        is_last: Whether it is the last one of its epoch, and others may follow.
     """
 
     samples: Samples
@@ -34,6 +35,7 @@ class FinishedBatch:
     errors: dict[int, Exception] = field(default_factory=dict)
     remaining: int = 0
     charge: int = 0
+    is_last: bool = False
 
     def fail(self, key: Key, error: Exception) -> None:
         """Notes that a frame cannot be had."""

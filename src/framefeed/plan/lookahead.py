@@ -164,6 +164,7 @@ class LookAhead:
         self._within_term: list[tuple[int, Key]] = []
         self._beyond_term: list[tuple[int, Key]] = []
         self._first_terms: dict[Group, float] = {}
+        self._ends: dict[Group, float] = {}  # of the terms of groups
         self._dropped: dict[Key, None] = {}
         self._freed = 0  # bytes of frames that were dropped, until their memory is free
         self.held_bytes = 0
@@ -311,6 +312,7 @@ class LookAhead:
         size = self._size_of(video)
         upcoming = sorted((_first(times), frame) for frame, times in self._future.get(group, {}).items())
         end = time + self._share_of_term(group) * self.term(video)
+        self._ends[group] = end
         keep = []
         goes_on = False
         # Mostly there is room for all of them.
@@ -393,6 +395,7 @@ class LookAhead:
     def _reschedule(self, key: Key, held: _Held, next_use: int) -> None:
         if held.next_use != next_use:
             held.next_use = next_use
+            held.beyond_term = next_use > self._ends.get(held.group, NEVER)
             self._queue(key, held)
 
     def _drop(self, key: Key) -> None:
