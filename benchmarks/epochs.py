@@ -1,8 +1,9 @@
 """What it gains that a loader knows how many epochs there will be: frames a second, and how much is decoded.
 
-    PYTHONPATH=src python benchmarks/epochs.py CLIPS/*.mp4 --output benchmarks/results/epochs-2-cores.json
+    PYTHONPATH=src python benchmarks/epochs.py --width 224 --height 224 --output benchmarks/results/epochs-2-cores.json
 
-Exact shuffle. Each timing is of all epochs together, the first one too.
+Exact shuffle. Each timing is of all epochs together, the first one too. Where no videos are given, eight are made:
+H.264 640x360 with groups of 30 and B-frames, 300 frames each.
 """
 
 from __future__ import annotations
@@ -14,8 +15,29 @@ import time
 from pathlib import Path
 from typing import Any
 
-from framefeed import ProcessDesc, VideoDataset, VideoLoader
+from framefeed import ProcessDesc, VideoDataset, VideoLoader, samples
 from framefeed.bench.__main__ import machine, versions
+from framefeed.bench.clips import scene_painter
+
+
+def make_clips(folder: Path) -> list[Path]:
+    """Eight scenes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"scene{number}.mp4" for number in range(8)]
+    for number, path in enumerate(paths):
+        if not path.exists():
+            samples.write_clip(
+                path,
+                frames=300,
+                gop=30,
+                bframes=2,
+                width=640,
+                height=360,
+                painter=scene_painter(640, 360, number),
+                options={"preset": "veryfast"},
+                threads=2,
+            )
+    return paths
 
 
 def run(arguments: argparse.Namespace, share: float, known: bool) -> tuple[float, float]:
@@ -44,7 +66,8 @@ def run(arguments: argparse.Namespace, share: float, known: bool) -> tuple[float
 def main() -> None:
     """Both ways in turn, with memory for several shares of the frames."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("videos", nargs="+", type=Path)
+    parser.add_argument("videos", nargs="*", type=Path)
+    parser.add_argument("--clips", type=Path, default=Path(".bench/epochs"), help="where clips are made")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.25, 0.5, 1.0])
     parser.add_argument("--epochs", type=int, default=5)
@@ -54,6 +77,8 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=0)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
+    given = [f"{path.parent.name}/{path.name}" for path in arguments.videos]
+    arguments.videos = arguments.videos or make_clips(arguments.clips)
     results: list[dict[str, Any]] = []
     for share in arguments.shares:
         runs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
@@ -73,8 +98,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
     if arguments.output:
         document = {
-            "command": "PYTHONPATH=src python benchmarks/epochs.py "
-            + " ".join(f"{path.parent.name}/{path.name}" for path in arguments.videos)
+            "command": " ".join(["PYTHONPATH=src python benchmarks/epochs.py", *given])
             + f" --device {arguments.device} --epochs {arguments.epochs} --repeat {arguments.repeat}"
             + (f" --width {arguments.width} --height {arguments.height}" if arguments.width else ""),
             "machine": machine(0),
