@@ -89,6 +89,17 @@ def test_the_first_batches_of_the_next_epoch_are_there(clip_folder: Path) -> Non
     assert eventually(5, lambda: len(board.open) == 3 and not any(batch.remaining for batch in board.open))
 
 
+def test_the_last_batch_is_the_end(clip_folder: Path) -> None:
+    """Also for those who count batches, and do not ask for one more."""
+    truth = _truth(clip_folder)
+    loader = _loader(clip_folder)
+    for epoch in range(EPOCHS):
+        batches = [batch["part"] for _, batch in zip(range(len(loader)), loader, strict=False)]
+        assert _same(batches, truth[epoch])
+        assert (loader._going_on is not None) == (epoch + 1 < EPOCHS)
+    assert eventually(5, lambda: loader._budget.taken == 0)
+
+
 def _leave(loader: VideoLoader) -> None:
     next(iter(loader))
 

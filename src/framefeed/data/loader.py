@@ -496,7 +496,8 @@ class LoaderIterator:
                 if finished is None:
                     self._end()
                     raise StopIteration
-                self._over = finished.is_last
+                if finished.is_last:
+                    self._hand_over()
                 self._progress.position += 1
                 if self._separation is not None:
                     self._separation.deliver()
@@ -514,10 +515,14 @@ class LoaderIterator:
         if self._bar is not None:
             self._bar.close()
 
-    def _end(self) -> None:
-        self._progress.finished = self.finished or self._let_go.alive
-        if self._over and self._let_go.detach() is not None:
+    def _hand_over(self) -> None:
+        """Gives the feed up to the next epoch. Not everybody who takes the last batch asks for one more."""
+        self._over = True
+        if self._let_go.detach() is not None:
             self._loader._go_on(self.epoch + 1, self._feed)
+
+    def _end(self) -> None:
+        self._progress.finished = self.finished or self._over or self._let_go.alive
         self.close()
 
     def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:
