@@ -18,7 +18,9 @@ mkdir -p "$CLIPS" "$RESULTS"
 clips() {
   "$PYTHON" -m framefeed.bench.camera_clips "$CLIPS/drive" &&
     "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --only-clips &&
-    "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips
+    "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips &&
+    "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --readers framefeed --cases in-order \
+      --max-batches 1 --repeat 1 --least-seconds 0.01 -o "$CLIPS/readers.json"
 }
 
 # Side by side in a few processes: most of the time goes into making clips, and into compiling kernels.
