@@ -67,9 +67,12 @@ class InOrder(Generic[Frames]):
 
 def span_of(wanted: NDArray[np.int64]) -> Span | None:
     """(start, stop) of frames that are wanted in order without a gap, None for others."""
-    if not len(wanted) or int(wanted[-1]) - int(wanted[0]) != len(wanted) - 1 or (np.diff(wanted) != 1).any():
+    if not len(wanted):
         return None
-    return int(wanted[0]), int(wanted[-1]) + 1
+    first, last = int(wanted[0]), int(wanted[-1])
+    if last - first != len(wanted) - 1 or (wanted[1:] - wanted[:-1] != 1).any():
+        return None
+    return first, last + 1
 
 
 def _follows(before: Span, span: Span) -> bool:

@@ -14,6 +14,9 @@ from framefeed.types import DecodeJob
 
 __all__ = ["Cursor", "Plan", "plan_frames"]
 
+_NONREF = np.uint16(PacketKind.NONREF)
+_NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
+
 
 @dataclass(frozen=True)
 class Cursor:
@@ -78,7 +81,7 @@ def plan_frames(table: PacketTable, wanted: ArrayLike, cursors: Mapping[int, Cur
     rows_wanted = np.asarray(wanted, np.int64).reshape(-1)
     if len(rows_wanted) and (rows_wanted.min() < 0 or rows_wanted.max() >= table.num_frames):
         raise IndexError(f"frames are 0..{table.num_frames - 1}")
-    rising = len(rows_wanted) > 0 and bool((np.diff(rows_wanted) > 0).all())
+    rising = len(rows_wanted) > 0 and bool((rows_wanted[1:] > rows_wanted[:-1]).all())
     if rising and not cursors:  # as loaders ask, mostly for frames of one group
         packets = table.frames[rows_wanted]
         starts = table.start[packets]
@@ -112,8 +115,8 @@ def _group_job(
     if cursor is not None and cursor.reaches(wanted):
         resume = first = cursor.next_packet
     last = _last_packet(table, int(wanted[-1]))
-    numbers = np.arange(first, last + 1)
-    return DecodeJob(start, numbers[needed_packets(table, start, numbers, wanted)], wanted, rows, resume)
+    packets = first + np.flatnonzero(needed_packets(table, start, first, last + 1, wanted))
+    return DecodeJob(start, packets, wanted, rows, resume)
 
 
 def _last_packet(table: PacketTable, packet: int) -> int:
@@ -124,15 +127,20 @@ def _last_packet(table: PacketTable, packet: int) -> int:
 
 
 def needed_packets(
-    table: PacketTable, start: int, numbers: NDArray[np.int64], wanted: NDArray[np.int64]
+    table: PacketTable, start: int, first: int, end: int, wanted: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """For each of a group's packets, whether it has to be fed when decoding begins at ``start``."""
-    flags = table.flags[numbers]
-    unneeded = (flags & np.uint16(PacketKind.NONREF)) != 0
+    """For each packet from ``first`` to ``end``, whether it has to be fed when decoding begins at ``start``.
+
+    Args:
+        table: The video's packets.
+        start: The group.
+        first, end: Which of its packets.
+        wanted: Those that are wanted, rising; others than these may be among them.
+    """
+    flags = table.flags[first:end]
+    needed: NDArray[np.bool_] = (flags & _NONREF) == 0
     # Leading pictures of the random-access point at ``start`` itself cannot be decoded from it.
-    unneeded |= table.start[numbers] < start
-    never_shown = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
-    unneeded |= (flags & never_shown) == never_shown
-    unneeded &= ~np.isin(numbers, wanted)
-    needed: NDArray[np.bool_] = ~unneeded
+    needed &= table.start[first:end] >= start
+    needed &= (flags & _NEVER_SHOWN) != _NEVER_SHOWN
+    needed[wanted[(wanted >= first) & (wanted < end)] - first] = True
     return needed

@@ -81,12 +81,14 @@ class ByteRanges:
         if file_end < stop and file_end < self._index.fingerprint[0]:
             raise FileChanged(self._media.name, f"ends at byte {file_end}, shorter than when it was indexed")
         view = memoryview(data)
-        for place in range(low, high):
-            if int(end[place]) > file_end:
-                number = int(numbers[place])
-                reason = f"the file is cut off at byte {file_end}; packet {number} would end at byte {int(end[place])}"
+        these = slice(low, high)
+        for number, begin, behind in zip(
+            numbers[these].tolist(), pos[these].tolist(), end[these].tolist(), strict=True
+        ):
+            if behind > file_end:
+                reason = f"the file is cut off at byte {file_end}; packet {number} would end at byte {behind}"
                 raise CutOff(number, reason)
-            yield int(numbers[place]), view[int(pos[place]) - start : int(end[place]) - start]
+            yield number, view[begin - start : behind - start]
 
 
 def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
