@@ -100,6 +100,22 @@ def test_the_last_batch_is_the_end(clip_folder: Path) -> None:
     assert eventually(5, lambda: loader._budget.taken == 0)
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("how", ["set", "load"])
+def test_what_was_done_for_another_epoch_is_let_go(epoch: int, how: str, clip_folder: Path) -> None:
+    loader = _loader(clip_folder)
+    state = loader.state_dict() | {"epoch": epoch}
+    assert _batches(iter(loader))
+    assert eventually(5, lambda: loader._budget.taken > 0)
+    if how == "set":
+        loader.set_epoch(epoch)
+    else:
+        loader.load_state_dict(state)
+    assert (loader._going_on is not None) == (epoch == 1)
+    assert epoch == 1 or eventually(5, lambda: loader._budget.taken == 0)
+    assert _same(_batches(iter(loader)), _truth(clip_folder)[epoch])
+
+
 def _leave(loader: VideoLoader) -> None:
     next(iter(loader))
 
@@ -118,7 +134,12 @@ def _begin_two(loader: VideoLoader) -> None:
         pass
 
 
-@pytest.mark.parametrize("what", [_leave, _set_other, _set_next, _begin_two])
+def _begin_two_and_leave_one(loader: VideoLoader) -> None:
+    one, other = iter(loader), iter(loader)
+    assert _batches(one) and next(other)
+
+
+@pytest.mark.parametrize("what", [_leave, _set_other, _set_next, _begin_two, _begin_two_and_leave_one])
 def test_whatever_is_done_between_epochs(what: Any, clip_folder: Path) -> None:
     truth = _truth(clip_folder, 6)
     loader = _loader(clip_folder, 6)

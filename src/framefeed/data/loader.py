@@ -244,7 +244,6 @@ class VideoLoader:
             self._set_up()  # forked: locks may be held by threads that are not there
         with self._lock:
             progress = _Progress(self._next_epoch, self._skip_batches)
-            self._forget_others(self._next_epoch, self._skip_batches)
             going_on, self._going_on = self._going_on, None
             iterator = LoaderIterator(self, progress, None if going_on is None else going_on.take())
             self._next_epoch, self._skip_batches = progress.epoch + 1, 0
