@@ -136,7 +136,8 @@ def _begin_two(loader: VideoLoader) -> None:
 
 def _begin_two_and_leave_one(loader: VideoLoader) -> None:
     one, other = iter(loader), iter(loader)
-    assert _batches(one) and next(other)
+    assert _batches(one)
+    assert next(other)
 
 
 @pytest.mark.parametrize("what", [_leave, _set_other, _set_next, _begin_two, _begin_two_and_leave_one])
