@@ -334,6 +334,7 @@ def _cost(order: NDArray[np.int64], gop: int, share: float, *, batch: int = 1) -
         if known < min(count, first + window):
             known, before = min(count, first + window + 1024), known
             ahead.extend(uses[before:known])
+            ahead.last = count - 1 if known == count else None
         opening = ahead.open(uses[first : first + batch])
         for job in opening.jobs:
             place = running.pop(job.start, job.start)
@@ -361,10 +362,15 @@ def _order(order: Order, gop: int) -> NDArray[np.int64]:
         (30, 0.01, 11.2),
         (30, 0.1, 4.8),
         (30, 0.25, 2.9),
+        (30, 0.5, 1.9),
+        (30, 0.7, 1.3),
+        (30, 0.8, 1.15),
         (250, 0, 126.0),
         (250, 0.01, 41.0),
         (250, 0.1, 7.0),
         (250, 0.25, 3.5),
+        (250, 0.5, 2.1),
+        (250, 0.8, 1.45),
     ],
 )
 def test_cost_of_shuffled_single_frames(gop: int, share: float, most: float) -> None:

@@ -164,6 +164,8 @@ class Future:
             self._batches.append(planned)
             self._num_uses += len(planned)
             self._ahead.extend(planned)
+        if self._exhausted:
+            self._ahead.last = self._time - 1
 
     def pop(self, count: int) -> list[Planned]:
         """The next few batches, as far as they are known; none behind the last.

@@ -34,6 +34,10 @@ NEVER = 1 << 62
 # used up on average, so that memory is just full.
 TERM = 2.0
 
+# Where memory holds all that is left of the order but for a third, groups have no terms: what comes first is kept. Room
+# for the others comes as that is used.
+LITTLE_LEFT = 1.5
+
 # First terms are multiples of this, modulo 1: an even spread, however many there are.
 _GOLDEN = 0.6180339887498949
 
@@ -151,6 +155,9 @@ class LookAhead:
         budget: What may be held.
         size_of: Bytes that a frame of a video takes.
         soon: What is needed within this time counts as needed at once; may be changed later.
+
+    Attributes:
+        last: The time of the last use; None while it is not known.
     """
 
     def __init__(self, budget: Budget, size_of: Callable[[int], int], soon: int = 0) -> None:
@@ -168,6 +175,7 @@ class LookAhead:
         self._dropped: dict[Key, None] = {}
         self._freed = 0  # bytes of frames that were dropped, until their memory is free
         self.held_bytes = 0
+        self.last: int | None = None
 
     def term(self, video: int) -> float:
         """How long after it was decoded a group is to be decoded again, as far as memory decides."""
@@ -312,6 +320,8 @@ class LookAhead:
         size = self._size_of(video)
         upcoming = sorted((_first(times), frame) for frame, times in self._future.get(group, {}).items())
         end = time + self._share_of_term(group) * self.term(video)
+        if self.last is not None and (self.last - time) * size <= LITTLE_LEFT * self._budget.num_bytes:
+            end = max(end, self.last)
         self._ends[group] = end
         keep = []
         goes_on = False
