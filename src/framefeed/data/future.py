@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 
@@ -22,10 +23,13 @@ __all__ = ["Future", "Planned"]
 WINDOW = 1.25
 MIN_WINDOW_BATCHES = 16
 MAX_WINDOW_USES = 1_000_000
-# How many samples are looked up at once, for the first batch and for the others: the window grows gradually, so that no
-# batch takes long to come. For small batches less: they are wanted more often.
-FIRST_GROWTH = 2048
-GROWTH = 1024
+# How many samples are looked up at once, for the first batch and for the others: at least so many, and more while there
+# is time. The window grows gradually, so that no batch takes long to come: a thousand samples take 1.5 ms, but files
+# that are met for the first time take longer. For small batches less: they are wanted more often. What is not known when
+# a group is decoded is not kept: with memory for all frames, and the least of these, half of the groups were decoded
+# twice.
+FIRST_GROWTH, MAX_FIRST_GROWTH, FIRST_SECONDS = 2048, 16384, 0.025
+GROWTH, MAX_GROWTH, SECONDS = 1024, 4096, 0.006
 GROWTH_BATCHES = 16
 
 _UNKNOWN = -1
@@ -132,10 +136,11 @@ class Future:
         """
         found: list[Planned] = []
         known, uses = len(self._batches), self._num_uses
-        added, limit = 0, FIRST_GROWTH
+        added, least, most, end = 0, FIRST_GROWTH, MAX_FIRST_GROWTH, time.perf_counter() + FIRST_SECONDS
         if self._batches:
-            limit = min(GROWTH, max(GROWTH_BATCHES, 2 * count) * max(1, len(self._batches[0].numbers)))
-        while not self._exhausted and added < limit:
+            least = min(GROWTH, max(GROWTH_BATCHES, 2 * count) * max(1, len(self._batches[0].numbers)))
+            most, end = MAX_GROWTH * least // GROWTH, time.perf_counter() + SECONDS
+        while not self._exhausted and (added < least or (added < most and time.perf_counter() < end)):
             if known >= MIN_WINDOW_BATCHES and uses >= self._window:
                 break
             try:
