@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
-from framefeed.decode import default, nvcuvid, nvdec
+from framefeed.decode import capabilities, default, nvcuvid, nvdec
 from framefeed.driver import DEFAULT_STREAM
 from framefeed.process import timelines
 from framefeed.process.desc import Draw
@@ -517,7 +517,7 @@ def installed(patch: Any) -> Iterator[StandIn]:
         patch: pytest's ``monkeypatch``.
     """
     used = StandIn()
-    caches: tuple[Any, ...] = (nvdec._library, nvdec.capabilities, default.cuda_engine)
+    caches: tuple[Any, ...] = (capabilities.library, capabilities.capabilities, default.cuda_engine)
     for name, module in {**_triton(), "PyNvVideoCodec": _library(used)}.items():
         patch.setitem(sys.modules, name, module)
     for name in _LOADED:

@@ -150,7 +150,7 @@ def test_pyav_is_known_in_few_places() -> None:
 @pytest.mark.parametrize(
     ("library", "place"),
     [
-        ("PyNvVideoCodec", "decode/nvdec.py"),
+        ("PyNvVideoCodec", "decode/capabilities.py"),
         ("triton", "process/cuda.py"),
         ("kornia", "transforms/library.py"),
         ("onnx", "infer/shapes_onnx.py"),

@@ -102,7 +102,7 @@ def choose_decoder(index: VideoIndex, device: torch.device, fallback: Fallback) 
     Raises:
         UnsupportedCodec: The GPU cannot decode it, and falling back was not allowed.
     """
-    from framefeed.decode.nvdec import check_supported
+    from framefeed.decode.capabilities import check_supported
 
     try:
         check_supported(index, device.index or 0)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from framefeed.decode.capabilities import pixel_format
 from framefeed.decode.default import cuda_engine
-from framefeed.decode.nvdec import Surface, pixel_format
+from framefeed.decode.nvdec import Surface
 from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
 from framefeed.driver import Event, on_device

@@ -22,7 +22,7 @@ import torch
 import framefeed
 from cli.conftest import Ran, Run
 from framefeed import FrameBatch, MissingBackend, UnsupportedCodec, VideoDecoder, doctor
-from framefeed.decode import nvdec
+from framefeed.decode import capabilities as decoders
 from framefeed.doctor import Check, Report, clip, cpu, examine, gpu
 from framefeed.doctor import child as doctor_child
 from framefeed.doctor.report import Finding
@@ -586,7 +586,7 @@ def test_pynvvideocodec_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -
         raise MissingBackend("PyNvVideoCodec", "cannot be loaded") from ImportError("libsomething.so.7")
 
     monkeypatch.setattr(gpu, "_version", lambda package: "2.2.3")
-    monkeypatch.setattr(nvdec, "capabilities", broken)
+    monkeypatch.setattr(decoders, "capabilities", broken)
     check = gpu._pynvvideocodec()
     assert (check.state, check.fact) == ("problem", "2.2.3 cannot be loaded (ImportError: libsomething.so.7)")
     assert check.remedy == "pip install --force-reinstall PyNvVideoCodec"
@@ -605,14 +605,14 @@ def test_decoding_units(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = {"width_min": 144, "height_min": 144, "width_max": 8192, "height_max": 4096}
         return {"supported": int(codec in ("h264", "av1") and bits == 8), "num_decoder_engines": 3, **sizes}
 
-    monkeypatch.setattr(nvdec, "capabilities", capabilities)
+    monkeypatch.setattr(decoders, "capabilities", capabilities)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Large")
     check = gpu._decoding_units()
     assert (check.state, check.fact) == ("ok", "3 on cuda:0")
     (large,) = check.details
     formats = [(found["codec"], found["chroma"], found["bits"], found["used"]) for found in large["formats"]]
-    used = "av1" in nvdec.EXACT_CODECS
+    used = "av1" in decoders.EXACT_CODECS
     assert formats == [
         ("h264", "420", 8, True),
         ("h264", "444", 8, True),

@@ -10,7 +10,7 @@ import pytest
 import clips
 import standin
 from framefeed import UnsupportedCodec, VideoDecoder
-from framefeed.decode import nvdec
+from framefeed.decode import capabilities
 from standin import StandIn
 
 
@@ -37,12 +37,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 def test_refused(name: str, reason: str, gpu: StandIn, clip_folder: Path) -> None:
     index = VideoDecoder(clips.make(name, clip_folder)).index
     with pytest.raises(UnsupportedCodec, match=reason):
-        nvdec.check_supported(index, 0)
+        capabilities.check_supported(index, 0)
 
 
 @pytest.mark.parametrize("name", ["h264_b_pyramid", "h264_ts", "h264_m2ts", "h264_avi", "h264_nut", "hevc_open_gop"])
 def test_taken(name: str, gpu: StandIn, clip_folder: Path) -> None:
-    nvdec.check_supported(VideoDecoder(clips.make(name, clip_folder)).index, 0)
+    capabilities.check_supported(VideoDecoder(clips.make(name, clip_folder)).index, 0)
 
 
 @pytest.mark.parametrize("start_code", [b"\0\0\1", b"\0\0\0\1"])
@@ -50,6 +50,6 @@ def test_any_start_code(start_code: bytes, clip_folder: Path) -> None:
     """Parameter sets lie in transport streams as they lay in what was coded."""
     extradata = VideoDecoder(clips.make("h264_mbaff_ts", clip_folder)).index.stream.extradata
     units = [unit for unit in extradata.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1") if unit]
-    assert "interlaced" in nvdec._h264_obstacle(b"".join(start_code + unit for unit in units))
-    assert "not told" in nvdec._h264_obstacle(start_code + units[-1])
-    assert "not told" in nvdec._h264_obstacle(b"")
+    assert "interlaced" in capabilities._h264_obstacle(b"".join(start_code + unit for unit in units))
+    assert "not told" in capabilities._h264_obstacle(start_code + units[-1])
+    assert "not told" in capabilities._h264_obstacle(b"")

@@ -114,7 +114,7 @@ class Gpu:
 
     def describe(self) -> dict[str, Any]:
         """Name, driver and decoding units."""
-        from framefeed.decode.nvdec import num_units
+        from framefeed.decode.capabilities import num_units
 
         return {
             "gpu": torch.cuda.get_device_name(0),

@@ -328,16 +328,7 @@ class Loader:
         first = time.perf_counter() - begin
         while lead < self._wave or time.perf_counter() - begin < first + min(LEAD_SECONDS, seconds):
             lead += len(next(batches)["default"])
-        self._device.synchronize()
-        before = self.loader.stats()
-        start, count = time.perf_counter(), 0
-        for batch in batches:
-            count += len(batch["default"])
-            if count >= WAVES * self._wave and time.perf_counter() - start >= seconds:
-                break
-        self._device.synchronize()
-        timing = self._timing(count, time.perf_counter() - start, before)
-        batches.close()
+        timing = self._time(batches, seconds, lambda count: count >= WAVES * self._wave)
         return dataclasses.replace(timing, first_seconds=first)
 
     def _later_epochs(self, seconds: float) -> Run:
@@ -347,12 +338,16 @@ class Loader:
         lead = 0
         while lead < length:
             lead += len(next(batches)["default"])
+        return self._time(batches, seconds, lambda count: count % length == 0)
+
+    def _time(self, batches: Generator[Any, None, None], seconds: float, may_end: Callable[[int], bool]) -> Run:
+        """Times batches for so long, to a number of frames that may be the end."""
         self._device.synchronize()
         before = self.loader.stats()
         start, count = time.perf_counter(), 0
         for batch in batches:
             count += len(batch["default"])
-            if count % length == 0 and time.perf_counter() - start >= seconds:
+            if may_end(count) and time.perf_counter() - start >= seconds:
                 break
         self._device.synchronize()
         timing = self._timing(count, time.perf_counter() - start, before)

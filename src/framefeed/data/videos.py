@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.cached import cached_property
-from framefeed.decode.nvdec import PixelFormat, pixel_format
+from framefeed.decode.capabilities import PixelFormat, pixel_format
 from framefeed.devices import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
 from framefeed.forking import in_forked_children

@@ -24,6 +24,7 @@ def cuda_engine(device: int) -> Engine:
     Runs are short where single frames are wanted, and between two of them a decoder is emptied. On a GPU with 7 units
     14 decoders give 12 % more than 11 in runs of 15 pictures, and 7 % more in runs of 30; 18 give no more than 14.
     """
-    from framefeed.decode.nvdec import NvdecFactory, num_units
+    from framefeed.decode.capabilities import num_units
+    from framefeed.decode.nvdec import NvdecFactory
 
     return Engine(NvdecFactory(device), max_threads=2 * num_units(device))

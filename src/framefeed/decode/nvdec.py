@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import itertools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,37 +15,15 @@ from numpy.typing import NDArray
 
 from framefeed.decode import nvcuvid
 from framefeed.decode.annexb import Framing, framing
+from framefeed.decode.capabilities import CODECS, PixelFormat, capabilities, library, pixel_format
 from framefeed.decode.session import PacketError, Session, TakeRun
 from framefeed.driver import copy_on_device, new_stream, use_context
-from framefeed.errors import MissingBackend, UnsupportedCodec
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.bitstream.bits import OutOfData
-from framefeed.index.bitstream.h264_headers import parse_sps
-from framefeed.index.bitstream.nal import split_annex_b
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, READ
-from framefeed.types import NO_PTS, StreamInfo
+from framefeed.types import StreamInfo
 
-__all__ = [
-    "NvdecFactory",
-    "PixelFormat",
-    "Surface",
-    "SurfaceLayout",
-    "capabilities",
-    "check_supported",
-    "num_units",
-    "pixel_format",
-]
-
-# What FFmpeg calls a codec, and PyNvVideoCodec.
-_CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2",
-           "mpeg1video": "MPEG1", "mpeg4": "MPEG4", "mjpeg": "JPEG"}  # fmt: skip
-
-# Those whose pictures have been shown to be the CPU's, bit for bit.
-EXACT_CODECS = ("h264", "hevc", "vp8", "vp9")
-
-_SPS = 7
-_H264_PROFILES = (66, 77, 100)  # baseline, main, high
+__all__ = ["NvdecFactory", "Surface", "SurfaceLayout"]
 
 # How many packets are fed at once, and what their pictures may take: a decoder keeps them all until the next time.
 MAX_RUN = 128
@@ -61,116 +37,6 @@ _UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 # Pictures of the sizes up to here share decoders; larger ones make the decoders grow, once.
 LEAST_SIZE = (1920, 1088)
-
-
-@functools.cache
-def _library() -> Any:
-    try:
-        import PyNvVideoCodec
-    except ImportError as error:
-        raise MissingBackend(
-            "PyNvVideoCodec", f"cannot be loaded ({error}); decoding on a GPU needs it: pip install framefeed[cuda]"
-        ) from error
-    return PyNvVideoCodec
-
-
-@dataclass(frozen=True)
-class PixelFormat:
-    """What a decoder has to know of FFmpeg's pixel formats.
-
-    Attributes:
-        chroma: ``"400"``, ``"420"``, ``"422"`` or ``"444"``.
-        bits: Of each sample.
-    """
-
-    chroma: str
-    bits: int
-
-
-def pixel_format(name: str | None) -> PixelFormat | None:
-    """The format by FFmpeg's name; None for others than planar YUV and gray."""
-    plain = (name or "").replace("yuvj", "yuv")
-    if plain.startswith("gray"):
-        return PixelFormat("400", 8 if plain == "gray" else int(plain[4:6]))
-    if not plain.startswith("yuv4") or "p" not in plain[6:7]:
-        return None
-    depth = plain[7:9]
-    return PixelFormat(plain[3:6], int(depth) if depth.isdigit() else 8)
-
-
-@functools.cache
-def capabilities(device: int, codec: str, chroma: str, bits: int) -> dict[str, int]:
-    """What the driver says of a codec; empty where it does not know it."""
-    library = _library()
-    name = _CODECS.get(codec)
-    chroma_format = getattr(library.cudaVideoChromaFormat, chroma, None)
-    if name is None or chroma_format is None or not hasattr(library.cudaVideoCodec, name):
-        return {}
-    try:
-        found: dict[str, int] = library.GetDecoderCaps(
-            gpuid=device, codec=getattr(library.cudaVideoCodec, name), chromaformat=chroma_format, bitdepth=bits
-        )
-    except Exception as error:  # PyNvVideoCodec has its own; what cannot be decoded is an answer, not an error
-        raise MissingBackend("PyNvVideoCodec", f"the driver does not say what it can decode: {error}") from error
-    return found
-
-
-def num_units(device: int) -> int:
-    """How many decoding units the GPU has; at least 1."""
-    return max(1, int(capabilities(device, "h264", "420", 8).get("num_decoder_engines", 1)))
-
-
-def check_supported(index: VideoIndex, device: int) -> None:
-    """Raises where the GPU cannot decode a video exactly.
-
-    Raises:
-        UnsupportedCodec: It cannot; the error says what is possible.
-    """
-    what, why = _obstacle(index, device)
-    if why:
-        raise UnsupportedCodec(what, f'{why}; use device="cpu", or fallback="cpu" to decode there and upload')
-
-
-def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
-    """What it is about a video that the GPU cannot decode, and why; empty where there is nothing."""
-    stream = index.stream
-    if stream.codec not in EXACT_CODECS:
-        return stream.codec, f"is not decoded on a GPU (possible: {', '.join(EXACT_CODECS)})"
-    what = f"{stream.codec} {stream.pix_fmt}"
-    format_ = pixel_format(stream.pix_fmt)
-    found = capabilities(device, stream.codec, format_.chroma, format_.bits) if format_ is not None else {}
-    if not found.get("supported", 0) or format_ is None or format_.chroma == "400":
-        return what, "this GPU's decoder does not support it"
-    width, height = stream.width, stream.height
-    if not (found["width_min"] <= width <= found["width_max"] and found["height_min"] <= height <= found["height_max"]):
-        sizes = f"{found['width_min']}x{found['height_min']} to {found['width_max']}x{found['height_max']}"
-        return f"{stream.codec} {width}x{height}", f"this GPU's decoder takes {sizes}"
-    if (index.packets.pts == NO_PTS).any():
-        return what, "it has packets without time stamps, whose pictures a GPU's decoder may mix up"
-    if index.packets.has(PacketKind.MULTIPLE).any():
-        return what, "it has packets with several pictures"
-    if index.packets.has(PacketKind.NEW_HEADERS)[1:].any():
-        return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
-    if stream.codec == "h264":
-        return what, _h264_obstacle(stream.extradata)
-    return "", ""
-
-
-def _h264_obstacle(extradata: bytes) -> str:
-    """Hardware decodes the usual profiles only, and takes fields apart for display."""
-    units = [unit for unit in split_annex_b(framing("h264", extradata).headers) if unit[0] & 31 == _SPS]
-    for unit in units:
-        if len(unit) < 4 or unit[1] not in _H264_PROFILES:
-            return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
-        try:
-            sps = parse_sps(unit)
-        except OutOfData:
-            return "its headers cannot be read"
-        if not sps.frame_mbs_only:
-            return "it is interlaced, and a GPU's decoder changes such pictures"
-        if sps.chroma_format == 0:
-            return "it has no colour, which a GPU's decoder does not support"
-    return "" if units else "its headers are not told before its pictures"
 
 
 class SurfaceLayout(NamedTuple):
@@ -242,8 +108,8 @@ class NvdecSession:
         self._sequence: nvcuvid.Sequence | None = None  # what it is made for; None where that is not known
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
-        self._packet = _library().PacketData()
-        self._flush = _library().PacketData()
+        self._packet = library().PacketData()
+        self._flush = library().PacketData()
         self._flush.bsl = 0
         self._first = True
         self._aside: Any = None
@@ -581,7 +447,7 @@ class NvdecFactory:
 
     def make_decoder(self, stream: StreamInfo, cuda_stream: Any) -> tuple[Any, tuple[int, int]]:
         """A decoder for pictures up to the largest size that has been asked for, and that size."""
-        library = _library()
+        nvc = library()
         key = self.key(stream, closed_start=True)
         limits = capabilities(self.device, stream.codec, *_format_key(stream))
         with self._lock:
@@ -592,15 +458,15 @@ class NvdecFactory:
             )
             self._sizes[key] = size
             self.created += 1
-        decoder = library.CreateDecoder(
+        decoder = nvc.CreateDecoder(
             gpuid=self.device,
-            codec=getattr(library.cudaVideoCodec, _CODECS[stream.codec]),
+            codec=getattr(nvc.cudaVideoCodec, CODECS[stream.codec]),
             cudacontext=0,
             cudastream=cuda_stream.cuda_stream,
             usedevicememory=1,
             maxwidth=size[0],
             maxheight=size[1],
-            outputColorType=library.OutputColorType.NATIVE,
+            outputColorType=nvc.OutputColorType.NATIVE,
         )
         return decoder, size
 

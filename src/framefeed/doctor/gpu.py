@@ -156,7 +156,7 @@ def _pynvvideocodec() -> Finding:
     version = _version("PyNvVideoCodec")
     if version is None:
         return Finding("problem", "not installed", 'pip install "framefeed[cuda]"')
-    from framefeed.decode.nvdec import capabilities
+    from framefeed.decode.capabilities import capabilities
     from framefeed.errors import MissingBackend
 
     try:
@@ -170,7 +170,7 @@ def _pynvvideocodec() -> Finding:
 def _decoding_units() -> Finding:
     import torch
 
-    from framefeed.decode.nvdec import num_units
+    from framefeed.decode.capabilities import num_units
 
     found: list[dict[str, Any]] = [
         {
@@ -187,7 +187,7 @@ def _decoding_units() -> Finding:
 
 def _formats(device: int) -> list[dict[str, Any]]:
     """What a GPU can decode."""
-    from framefeed.decode.nvdec import EXACT_CODECS, capabilities
+    from framefeed.decode.capabilities import EXACT_CODECS, capabilities
     from framefeed.errors import MissingBackend
 
     formats = []

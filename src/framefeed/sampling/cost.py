@@ -152,6 +152,7 @@ def _planned_cost(
         if known < min(len(uses), first + window):
             known, before = min(len(uses), first + window + GROWTH), known
             ahead.extend(uses[before:known])
+            ahead.last = uses[-1].time if known == len(uses) else None
         opening = ahead.open(uses[first : first + size])
         for job in opening.jobs:
             decoded += _decode(excerpt.tables[job.video], job, running)
