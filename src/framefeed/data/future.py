@@ -26,8 +26,7 @@ MAX_WINDOW_USES = 1_000_000
 # How many samples are looked up at once, for the first batch and for the others: at least so many, and more while there
 # is time. The window grows gradually, so that no batch takes long to come: a thousand samples take 1.5 ms, but files
 # that are met for the first time take longer. For small batches less: they are wanted more often. What is not known
-# when a group is decoded is not kept: with memory for all frames, and the least of these, half of the groups were
-# decoded twice.
+# when a group is decoded is not kept: with memory for all frames, groups that are met too early are decoded twice.
 FIRST_GROWTH, MAX_FIRST_GROWTH, FIRST_SECONDS = 2048, 16384, 0.025
 GROWTH, MAX_GROWTH, SECONDS = 1024, 4096, 0.006
 GROWTH_BATCHES = 16
