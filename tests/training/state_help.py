@@ -737,7 +737,7 @@ def packets_with_killed_worker(paths: list[str], sample: int) -> None:
     try:
         for batch in decoder(loader):
             emit(rows(batch))
-    except RuntimeError:
+    except (RuntimeError, ConnectionResetError):
         found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, batches))))
         emit({"rows": found, "held": decoder._store.held_bytes})
         raise

@@ -671,7 +671,9 @@ def test_a_killed_worker(paths: list[str]) -> None:
     """Batches that came before are delivered; there is an error, no hang, and the decoder is as good as before."""
     child = help.start(help.packets_with_killed_worker, paths=paths, sample=17)
     assert child.wait(20) != 0
-    assert re.search(r"RuntimeError: DataLoader worker .*(killed|exited unexpectedly)", child.errors)
+    # What torch says depends on what its main process was doing: waiting for a batch, or fetching one from the worker.
+    told = r"RuntimeError: DataLoader worker .*(killed|exited unexpectedly)|ConnectionResetError"
+    assert re.search(told, child.errors)
     *before, after = child.lines
     expected = help.truth(help.make_dataset(paths))
     assert help.flat(before) == expected[: 4 * len(before)]
