@@ -66,7 +66,7 @@ inference() {
 
 readers() {
   "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --least-seconds 0.3 --repeat "${REPEAT:-3}" \
-    ${READERS:+--readers "$READERS"} -o "$RESULTS/readers-$GPU.json"
+    --max-batches "${BATCHES:-4}" ${READERS:+--readers "$READERS"} -o "$RESULTS/readers-$GPU.json"
 }
 
 # What decoding does to the training step beside it.

@@ -5,7 +5,8 @@
 Single frames and shuffles are decoded in runs that begin with a group and end with a frame that is wanted: 15 of 30
 frames on average. This is the most that can be had of them, in several ways:
 
-    Decode               as framefeed does it: an object for each picture
+    Decode               packets, then an empty one that ends the stream; an object for each picture
+    ENDOFSTREAM          as framefeed does it: one call, the packets are said to be the last ones
     GetNumDecodedFrame   pictures are only counted; where they lie is known, as each call writes to the same places
     SetSeekPTS           two calls: of the pictures before the last packet's none is copied out of the decoder
     both                 these two together
@@ -26,7 +27,7 @@ from framefeed.bench.gpu_ours import LEAST_SIZE, Packets, new_decoder, view
 from framefeed.bench.gpu_peers import library
 from framefeed.driver import DEFAULT_STREAM, copy_on_device
 
-WAYS = ("Decode", "GetNumDecodedFrame", "SetSeekPTS", "both")
+WAYS = ("Decode", "ENDOFSTREAM", "GetNumDecodedFrame", "SetSeekPTS", "both")
 LATE = 1 << 40  # a time beyond all others
 
 
@@ -48,6 +49,9 @@ class Runs:
         self._random = [random.Random(number) for number in range(len(decoders))]
         self._packets = [library().PacketData() for _ in decoders]
         self._counts_only = way in ("GetNumDecodedFrame", "both")
+        self._at_once = way == "ENDOFSTREAM"
+        for packet in self._packets if self._at_once else ():
+            packet.decode_flag = library().VideoPacketFlag.ENDOFSTREAM
         for decoder in decoders:
             decoder.SetSeekPTS(LATE if cuts else 0)
 
@@ -62,6 +66,8 @@ class Runs:
             # The times of the pictures of one call rise from its own, by so much a frame.
             packet.bsl_data, packet.bsl, packet.pts = address, size, LATE if number + 1 == len(parts) > 1 else 1
             count += decoder.GetNumDecodedFrame(packet) if self._counts_only else len(decoder.Decode(packet))
+        if self._at_once:
+            return count
         packet.bsl = 0
         return count + (decoder.GetNumDecodedFrame(packet) if self._counts_only else len(decoder.Decode(packet)))
 

@@ -50,11 +50,13 @@ class Clock:
 
 
 def main() -> None:
-    """Reads in order for some seconds, with all calls timed."""
+    """Reads for some seconds, with all calls timed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("videos", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--order", default="sequential")
+    parser.add_argument("--copies", type=int, default=COPIES, help="of each video in an epoch (default: %(default)s)")
+    parser.add_argument("--share", type=float, help="of all frames that the memory is for (default: the loader's own)")
     arguments = parser.parse_args()
     clock = Clock()
     function = driver._function
@@ -69,9 +71,11 @@ def main() -> None:
     driver._function = timed_function  # type: ignore[assignment]
     cuda._run = clock.around("launch of a kernel", cuda._run)
     nvdec.NvdecSession._frames = clock.around("Decode", nvdec.NvdecSession._frames)  # type: ignore[method-assign]
-    names = [str(path) for path in arguments.videos] * COPIES
+    names = [str(path) for path in arguments.videos] * arguments.copies
     dataset = VideoDataset(names, processing={"default": ProcessDesc(type="byte")}, device="cuda")
-    loader = VideoLoader(dataset, 64, order=arguments.order, buffer_length=8)
+    share, size = arguments.share, dataset.videos[0].frame_bytes
+    budget = None if share is None else int(share * len(dataset)) * size
+    loader = VideoLoader(dataset, 64, order=arguments.order, buffer_length=8, memory_budget=budget)
     for timed in (False, True):
         clock.seconds.clear()
         clock.calls.clear()

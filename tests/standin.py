@@ -51,12 +51,16 @@ class StandIn:
     Attributes:
         decoders: That were made.
         pictures: That came out of them.
+        ends: How often they were told of the end of a stream by itself, behind all packets.
+        heeds_ends: Whether they do if they are told together with the last packets.
         order: What is known of its streams.
     """
 
     def __init__(self) -> None:
         self.decoders = 0
         self.pictures = 0
+        self.ends = 0
+        self.heeds_ends = True
         self.lock = threading.Lock()
         self.order = Order()
         self._sequences: dict[bytes, nvcuvid.Sequence] = {}
@@ -254,6 +258,7 @@ class Order:
 
 class _Packet:
     bsl_data = bsl = pts = 0
+    decode_flag: object = None
 
 
 class _Frame:
@@ -305,16 +310,19 @@ class _Decoder:
 
     def Decode(self, packet: Any) -> list[_Frame]:  # noqa: N802
         data = ctypes.string_at(packet.bsl_data, packet.bsl) if packet.bsl else b""
-        if data:  # at the end of a stream the last pictures come to lie over the first ones, and others stay
+        if data:  # those that come behind the end of a stream lie over the first ones, and others stay
             for surface in self._surfaces:
                 surface[:] = GARBAGE
         try:
             pictures = self._pictures(data, packet.pts)
+            if data and packet.decode_flag == "ENDOFSTREAM" and self._used.heeds_ends:
+                pictures += self._pictures(b"", 0)
         except av.FFmpegError as error:
             self._context = None
             raise RuntimeError(f"a packet cannot be decoded: {error}") from error
         with self._used.lock:
             self._used.pictures += len(pictures)
+            self._used.ends += not data
         return [self._keep(place, picture) for place, picture in enumerate(pictures)]
 
     def _pictures(self, data: bytes, pts: int) -> list[Any]:
@@ -376,6 +384,7 @@ def _library(used: StandIn) -> types.SimpleNamespace:
 
     return types.SimpleNamespace(
         PacketData=_Packet,
+        VideoPacketFlag=_Names(),
         CreateDecoder=create,
         GetDecoderCaps=capabilities,
         cudaVideoCodec=_Names(),

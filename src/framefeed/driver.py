@@ -126,7 +126,7 @@ class Event:
     def __del__(self) -> None:
         if self._handle:
             # Nobody can ask for it any more, and who waits for it already is not hurt.
-            self._free[self._context].append(self._handle)
+            self._free.setdefault(self._context, []).append(self._handle)
 
 
 def new_stream(device: int) -> Any:

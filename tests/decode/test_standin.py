@@ -71,6 +71,18 @@ def test_any_frames_in_any_order(name: str, gpu: StandIn, clip_folder: Path) -> 
     assert 0 < gpu.decoders <= 2 * standin.UNITS
 
 
+@pytest.mark.parametrize("heeds_ends", [True, False])
+@pytest.mark.parametrize("name", ["h264_b_pyramid", "h264_one_group", "hevc_open_gop"])
+def test_the_end_comes_with_the_last_packets(name: str, heeds_ends: bool, gpu: StandIn, clip_folder: Path) -> None:
+    """One call for a run. Decoders that do not heed it are asked for the rest."""
+    path = clips.make(name, clip_folder)
+    gpu.heeds_ends = heeds_ends
+    truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
+    for wanted in np.random.default_rng(2).permutation(len(truth))[:12].reshape(4, 3):
+        assert torch.equal(gpu.look_at(reader.read(wanted)), truth[wanted])
+    assert (gpu.ends == 0) is heeds_ends
+
+
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("length", [1, 2, 7])
 @pytest.mark.parametrize("budget", [5, 16, 1000])

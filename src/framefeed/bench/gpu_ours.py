@@ -122,7 +122,7 @@ class Bare:
         clips: The set.
         packets: Its packets.
         decoders: One for each thread; they are made once and used by several of these.
-        bulk: Whether a decoder gets up to 32 packets at once, not one.
+        bulk: Whether a decoder gets up to 32 packets at once, not one, and the end of the stream with the last ones.
 
     Attributes:
         note: What has to be known about its check.
@@ -142,6 +142,10 @@ class Bare:
             for group in packets.groups
         ]
         self._packets = [library().PacketData() for _ in decoders]
+        self._last = [library().PacketData() for _ in decoders]
+        for packet in self._last if bulk else ():  # one call less
+            packet.decode_flag = library().VideoPacketFlag.ENDOFSTREAM
+        self._bulk = bulk
         self._next = [itertools.cycle(range(len(self._groups))) for _ in decoders]
         for thread, places in enumerate(self._next):
             for _ in range(thread % len(self._groups)):
@@ -162,13 +166,14 @@ class Bare:
         return count
 
     def _decode(self, thread: int, number: int) -> Iterator[list[Any]]:
-        decode, packet = self._decoders[thread].Decode, self._packets[thread]
-        for place, (address, size, _) in enumerate(self._groups[number]):
+        decode, group = self._decoders[thread].Decode, self._groups[number]
+        for place, (address, size, _) in enumerate(group):
+            packet = self._last[thread] if self._bulk and place + 1 == len(group) else self._packets[thread]
             packet.bsl_data, packet.bsl, packet.pts = address, size, place
             yield decode(packet)
-        last = library().PacketData()
-        last.bsl = 0
-        yield decode(last)
+        if not self._bulk:
+            self._last[thread].bsl = 0
+            yield decode(self._last[thread])
 
     def _group_numbers(self, number: int) -> range:
         first = self._names[number][1]

@@ -364,8 +364,12 @@ class CudaWorkshop:
                 self._take_on(lane, video, pictures)
             _finish(assembly, [(bases.addresses, places) for bases, places in frames if bases.layout is None], lane)
             done = lane.timeline.now()
-        for bases, _ in frames:
-            bases.in_use[done.timeline] = done
+        with self._lock:
+            for bases, _ in frames:
+                written = bases.ready
+                if written is not None and bases.in_use.get(written.timeline) is written:
+                    del bases.in_use[written.timeline]  # whoever waits for the reading has waited for that, too
+                bases.in_use[done.timeline] = done
         assembly.written.append(done)
 
     def read(self, assembly: DeviceAssembly) -> None:

@@ -109,6 +109,8 @@ class NvdecSession:
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = library().PacketData()
+        self._ending = library().PacketData()
+        self._ending.decode_flag = library().VideoPacketFlag.ENDOFSTREAM
         self._flush = library().PacketData()
         self._flush.bsl = 0
         self._first = True
@@ -228,11 +230,13 @@ class NvdecSession:
         while piece:
             following = next(pieces, [])
             with DECODE:
-                frames = self._decode(self._framing.join(piece, self._first))
-            if not following:
-                return came + self._last(frames, order[came:], rows, take)
+                frames = self._decode(self._framing.join(piece, self._first), ends=not following)
             came += self._hand_on(frames, order[came:], rows, take)
             piece = following
+        if came < len(order):
+            with DECODE:
+                frames = self._end()
+            came += self._hand_on(frames, order[came:], rows, take)
         return came
 
     def _pieces(self, packets: Iterable[tuple[int, bytes | memoryview]]) -> Iterator[list[bytes | memoryview]]:
@@ -247,38 +251,6 @@ class NvdecSession:
             if not piece:
                 return
             yield piece
-
-    def _last(self, frames: Sequence[Any], order: Sequence[int], rows: Mapping[int, int], take: TakeRun) -> int:
-        """Ends the stream; hands the last pictures on together with those before, which costs half as much.
-
-        The last ones come to lie where the first of those before are, so these are copied aside. That they do is the
-        library's own affair, so it is checked.
-        """
-        missing = len(order) - len(frames)
-        if not 0 < missing <= min(MAX_ASIDE, len(frames)):
-            came = self._hand_on(frames, order, rows, take)
-            with DECODE:
-                frames = self._end()
-            return came + self._hand_on(frames, order[came:], rows, take)
-        surfaces = [
-            self._surface(frame) if number in rows else None for number, frame in zip(order, frames, strict=False)
-        ]
-        given_up = {frame.GetPtrToPlane(0) for frame in frames[:missing]}
-        for place, surface in enumerate(surfaces[:missing]):
-            if surface is not None:
-                surfaces[place] = self._copy(surface, place)
-        with DECODE:
-            tail = self._end()
-        if not given_up.issuperset(frame.GetPtrToPlane(0) for frame in tail) or len(tail) != missing:
-            raise PacketError("pictures do not come out as they should")
-        rest = order[len(frames) :]
-        surfaces += [self._surface(frame) if number in rows else None for number, frame in zip(rest, tail, strict=True)]
-        wanted = [
-            (rows[number], surface) for number, surface in zip(order, surfaces, strict=True) if surface is not None
-        ]
-        if wanted:
-            take([row for row, _ in wanted], [surface for _, surface in wanted])
-        return len(order)
 
     def _hand_on(self, frames: Sequence[Any], order: Sequence[int], rows: Mapping[int, int], take: TakeRun) -> int:
         """Hands the wanted ones of some pictures on; returns how many there are."""
@@ -344,12 +316,13 @@ class NvdecSession:
         copy_on_device(address, surface.address, size, self._cuda_stream.cuda_stream)
         return Surface(address, surface.layout, self._cuda_stream)
 
-    def _decode(self, content: bytearray) -> Sequence[Any]:
-        packet = self._packet
+    def _decode(self, content: bytearray, *, ends: bool = False) -> Sequence[Any]:
+        """Feeds it. All pictures come at once where the stream ends with it; else the last ones wait for more."""
+        packet = self._ending if ends else self._packet
         packet.bsl_data = ctypes.addressof(ctypes.c_char.from_buffer(content))
         packet.bsl = len(content)
         packet.pts = 0
-        self._first = False
+        self._first = ends
         return self._frames(packet)
 
     def _end(self) -> Sequence[Any]:
