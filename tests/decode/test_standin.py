@@ -441,4 +441,4 @@ def test_epochs_that_are_known(order: str, share: float, gpu: StandIn, clip_fold
         assert torch.equal(found, every[numbers]), epoch
     assert loader.stats().memory_peak <= budget
     if share == 1.0:
-        assert loader.stats().frames_decoded <= 2 * len(dataset)
+        assert loader.stats().frames_decoded < 3 * len(dataset)  # how many go by before they are known to be of use

@@ -412,6 +412,29 @@ for _ in range(3):
     assert lines and lines.count("begins") == lines.count("ends")
 
 
+def test_exit_waits_for_the_thread_that_frees_the_memory(paths: list[str]) -> None:
+    """The last of a feed's threads takes the feed with it, which nobody knows of then."""
+    code = """
+import os, sys, time
+from framefeed import VideoDataset, VideoLoader
+from framefeed.data import feed
+class Kept:
+    def __del__(self):
+        os.write(1, b"begins\\n")
+        time.sleep(1)
+        os.write(1, b"ends\\n")
+iterator = iter(VideoLoader(VideoDataset(sys.argv[1:] * 20), 4, shuffle=True))
+next(iterator)
+iterator._feed.kept = Kept()
+del iterator
+end = time.monotonic() + 30
+while len(feed._feeds) and time.monotonic() < end:
+    time.sleep(0.001)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "begins\nends\n", "")
+
+
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 

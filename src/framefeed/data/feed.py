@@ -8,7 +8,6 @@ later goes straight from the decoder into the batch.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import threading
@@ -23,7 +22,7 @@ from framefeed.data.frame_dataset import FrameDataset
 from framefeed.data.future import Future, Planned
 from framefeed.data.shared_work import SharedWork
 from framefeed.data.stats import LoaderStats
-from framefeed.data.threads import wait_for_ends
+from framefeed.data.threads import start_thread, when_process_ends
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import FinishedBatch, Job
 from framefeed.data.workshop import Workshop
@@ -103,7 +102,6 @@ class Feed:
         self._charges: list[int] = []  # what was taken of the budget for each batch that is being opened
         self._crash: BaseException | None = None  # a defect
         self._process = os.getpid()
-        self._threads: list[threading.Thread] = []
         workshop.begin()
         for _ in range(num_threads):
             self._start_thread()
@@ -163,18 +161,11 @@ class Feed:
             self._lock.notify_all()
             self._board.finished.notify_all()
 
-    @property
-    def threads(self) -> tuple[threading.Thread, ...]:
-        """Its threads; those of a closed feed end when they are done with what they do."""
-        return tuple(self._threads)
-
     # --- threads --------------------------------------------------------------------------------------------------
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name="framefeed-loader", daemon=True)
-        self._threads.append(thread)
-        self._board.num_threads = len(self._threads)
-        thread.start()
+        self._board.num_threads += 1
+        start_thread(self._work, "framefeed-loader")
 
     def _work(self) -> None:
         try:
@@ -476,9 +467,7 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 
-@atexit.register
+@when_process_ends
 def _close_all() -> None:
-    feeds = list(_feeds)
-    for feed in feeds:
+    for feed in list(_feeds):
         feed.close()
-    wait_for_ends([thread for feed in feeds for thread in feed.threads])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["Flag", "Outcome", "Threads", "wait_for_ends"]
+__all__ = ["Flag", "Outcome", "Threads", "start_thread", "wait_for_ends", "when_process_ends"]
 
 # How long the process waits at its end for threads. One that comes back from a decoder while the interpreter goes away
 # takes the process down, and on a busy GPU making decoders takes seconds. One that waits for a file does no harm.
@@ -36,6 +36,34 @@ def wait_for_ends(threads: Iterable[threading.Thread]) -> None:
             if waited > MAX_EXIT_SECONDS or (waited > MAX_FILE_SECONDS and _reads(thread)):
                 break
             thread.join(0.1)
+
+
+_started: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_endings: list[Callable[[], None]] = []
+
+
+def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
+    """Starts a thread that the process waits for at its end, even where all that it belonged to is gone.
+
+    The last thread of a loader frees the loader's memory, which takes a while, and nobody else knows of it then.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    _started.add(thread)
+    thread.start()
+    return thread
+
+
+def when_process_ends(tell: Callable[[], None]) -> Callable[[], None]:
+    """Decorates what tells such threads to end."""
+    _endings.append(tell)
+    return tell
+
+
+@atexit.register
+def _end_all() -> None:
+    for tell in _endings:
+        tell()
+    wait_for_ends(list(_started))
 
 
 def _reads(thread: threading.Thread) -> bool:
@@ -139,18 +167,12 @@ class _Queue:
         if self.closed.up:
             self._empty()
         elif len(self._threads) < self._count:
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(start_thread(self._work, self._name))
 
     def close(self) -> None:
         if self._process == os.getpid():  # in a forked process there are no threads
             self.closed.up = True
             self._tasks.put(None)
-
-    @property
-    def threads(self) -> tuple[threading.Thread, ...]:
-        return tuple(self._threads)
 
     def _work(self) -> None:
         while True:
@@ -175,9 +197,7 @@ class _Queue:
 _queues: weakref.WeakSet[_Queue] = weakref.WeakSet()
 
 
-@atexit.register
+@when_process_ends
 def _close_all() -> None:
-    queues = [queue for queue in _queues if queue._process == os.getpid()]
-    for queue in queues:
+    for queue in list(_queues):
         queue.close()
-    wait_for_ends([thread for queue in queues for thread in queue.threads])
