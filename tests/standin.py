@@ -494,17 +494,26 @@ class _Calls:
             _at(target, size)[:] = _at(source, (lines, pitch))[:, :columns]
 
     def finish(
-        self, bound: Any, bases: Any, batch: Any, rows: Any, places: Any, placements: Any, stream: Any, count: int
+        self, bound: Any, steps: Any, bases: Any, targets: Any, placements: Any, stream: Any, count: int
     ) -> None:
         """What the CPU does."""
         finisher, draw = Finisher(bound), cast("Draw", types.SimpleNamespace(flip=False))
-        for base, row, place in zip(bases[:count].tolist(), rows.tolist(), places.tolist(), strict=False):
+        letters = bound.desc.dimension_order.replace("f", "")
+        for base, target in zip(bases[:count].tolist(), targets[:count].tolist(), strict=True):
             kept = _at(base, (3, *bound.base_size))
             self._order.read(base, kept.nbytes, stream.cuda_stream, "finishing")
-            frame = batch[row].select(bound.desc.dimension_order.index("f"), place)
-            if frame.is_contiguous():
-                self._order.write(frame.data_ptr(), frame.nbytes, stream.cuda_stream, "finishing")
-            finisher.finish(kept, batch[row], place, draw)
+            sample = finisher.empty(1, 1)[0]
+            finisher.finish(kept, sample, 0, draw)
+            frame = sample.select(bound.desc.dimension_order.index("f"), 0)
+            values = frame.permute([letters.index(letter) for letter in "chw"]).contiguous()
+            size = values.element_size()
+            extent = size * (1 + sum(step * (length - 1) for step, length in zip(steps, values.shape, strict=True)))
+            if extent == values.nbytes:
+                self._order.write(target, values.nbytes, stream.cuda_stream, "finishing")
+            there = np.lib.stride_tricks.as_strided(
+                _at(target, (extent,)), (*values.shape, size), (*(size * step for step in steps), 1)
+            )
+            there[:] = values.view(torch.uint8).numpy().reshape(*values.shape, size)
 
 
 def _triton() -> dict[str, Any]:

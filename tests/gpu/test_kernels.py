@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from framefeed.native import NativeFrame
 from framefeed.process.base import YCbCrWriter
-from framefeed.process.cuda import Conversion, SurfaceFormat, convert, copy_pictures, finish, placement
+from framefeed.process.cuda import Conversion, SurfaceFormat, batch_layout, convert, copy_pictures, finish, placement
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter
@@ -366,27 +366,28 @@ def bits_of(values: torch.Tensor) -> NDArray[Any]:
 
 
 def check_finished(device: torch.device, bound: BoundDesc, length: int = 2) -> None:
-    """Every sample of a batch, each with its own draw; one sample is not written to."""
+    """Every sample of two batches, each with its own draw; one sample of each is not written to."""
     rng = np.random.default_rng(0)
     samples = len(DRAWS) + 1
     frames = rng.integers(0, 256, (len(DRAWS), length, 3, *bound.base_size)).astype(np.uint8)
     finisher = Finisher(bound)
     expected = finisher.empty(samples, length)
     expected.view(torch.uint8).fill_(0x5A)
-    batch = expected.clone().to(device)
+    batches = [expected.clone().to(device) for _ in range(2)]
     for (row, draw), place in itertools.product(enumerate(DRAWS), range(length)):
         finisher.finish(frames[row, place], expected[row + 1], length - 1 - place, draw)
     kept = torch.from_numpy(frames).to(device)
-    order = list(itertools.product(range(len(DRAWS)), range(length)))
-    bases, rows, places, placements = _sent(
+    layouts = [batch_layout(bound, batch) for batch in batches]
+    order = list(itertools.product(layouts, range(len(DRAWS)), range(length)))
+    bases, targets, placements = _sent(
         device,
-        [kept[row, place].data_ptr() for row, place in order],
-        [row + 1 for row, _ in order],
-        [length - 1 - place for _, place in order],
-        [placement(bound, DRAWS[row]) for row, _ in order],
+        [kept[row, place].data_ptr() for _, row, place in order],
+        [layout.address(row + 1, length - 1 - place) for layout, row, place in order],
+        [placement(bound, DRAWS[row]) for _, row, _ in order],
     )
-    finish(bound, bases, batch, rows, places, placements)
-    assert np.array_equal(bits_of(batch), bits_of(expected))
+    finish(bound, layouts[0].steps, bases, targets, placements)
+    for batch in batches:
+        assert np.array_equal(bits_of(batch), bits_of(expected))
 
 
 @pytest.mark.parametrize("kind", ["float", "half", "bfloat16", "byte"])
@@ -415,12 +416,10 @@ def test_wide_frames(device: torch.device) -> None:
 
 def test_batches_of_the_wrong_kind_are_refused(device: torch.device) -> None:
     bound = ProcessDesc().bind(4, 4)
-    numbers = torch.zeros(1, dtype=torch.int64, device=device)
     with pytest.raises(ValueError, match=r"frames of \(4, 4\)"):
-        finish(bound, numbers, torch.zeros((1, 1, 3, 4, 5), device=device), numbers, numbers, numbers.new_zeros(1, 3))
+        batch_layout(bound, torch.zeros((1, 1, 3, 4, 5), device=device))
     with pytest.raises(ValueError, match="a batch of"):
-        batch = torch.zeros((1, 1, 3, 4, 4), dtype=torch.uint8, device=device)
-        finish(bound, numbers, batch, numbers, numbers, numbers.new_zeros(1, 3))
+        batch_layout(bound, torch.zeros((1, 1, 3, 4, 4), dtype=torch.uint8, device=device))
 
 
 # --- sending --------------------------------------------------------------------------------------------------------

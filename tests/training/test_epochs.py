@@ -154,11 +154,11 @@ def test_whatever_is_done_between_epochs(what: Any, clip_folder: Path) -> None:
 
 
 def _feeds() -> list[Any]:
-    """Those whose threads have not ended."""
+    """Those that have not been ended."""
     from framefeed.data.feed import _feeds
 
     gc.collect()
-    return [feed for feed in _feeds if any(thread.is_alive() for thread in feed.threads)]
+    return [feed for feed in _feeds if not feed._board.closed]
 
 
 @pytest.mark.parametrize("batches", [0, 3, None])

@@ -25,7 +25,7 @@ from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
 from framefeed.driver import DEFAULT_STREAM, new_stream, on_device
 from framefeed.errors import FrameSizeError
-from framefeed.process.cuda import Conversion, finish, placement
+from framefeed.process.cuda import Conversion, batch_layout, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import Lane, lane_of, surface_format
@@ -84,6 +84,7 @@ class DeviceAssembly(Assembly):
         allocated: After these moments its memory may be written: when it was handed out, and when pictures were written
             that were not the right ones.
         written: After all of these it is complete.
+        layouts: By name, where frames lie.
     """
 
     def __init__(self, videos: Videos, samples: Samples, shape: SampleShape, device: torch.device) -> None:
@@ -91,8 +92,8 @@ class DeviceAssembly(Assembly):
         self.written: list[Moment] = []
         super().__init__(videos, samples, shape, stacked=True)
         self.allocated = [default_timeline(device.index or 0).now()]
-        # By name, where frames lie: the first one, and what the next sample and the next frame add.
-        self.begins = {name: (tensor.data_ptr(), *tensor.stride()[:2]) for name, tensor in self.batch.items()}
+        first = next(iter(self._known.values()))
+        self.layouts = {name: batch_layout(first.bound[name], tensor) for name, tensor in self.batch.items()}
 
     def reject(self) -> None:
         """Something in it is going to be written again."""
@@ -288,9 +289,8 @@ class CudaWorkshop:
             elif plain is not None and _is_single(taken):
                 batch, ((row, k),) = taken.places[0]
                 assert isinstance(batch, DeviceAssembly)
-                begin, sample, frame = batch.begins[plain]
                 surfaces.append(taken.picture)
-                targets.append((begin + row * sample + batch.places[plain][k] * frame,))
+                targets.append((batch.layouts[plain].address(row, batch.places[plain][k]),))
                 continue
             else:
                 begin = lane.scratch(_scratch_frames(video) * video.base_bytes)
@@ -301,9 +301,7 @@ class CudaWorkshop:
                 batches[assembly].append((addresses, places))  # type: ignore[index]
         for which, conversion in enumerate(conversions if surfaces else ()):
             lane.convert(conversion, surfaces, [addresses[which] for addresses in targets])
-        for assembly, frames in batches.items():
-            if frames:
-                _finish(assembly, frames, lane)
+        _finish(batches, lane)
         self._end(lane, pictures, batches)
 
     def reject(self, pictures: Sequence[Taken]) -> None:
@@ -340,11 +338,12 @@ class CudaWorkshop:
                 lane.timeline.wait_for(_in_use([taken.bases]))
                 for kind, array in there.items():
                     taken.bases.arrays[kind].copy_(array)
-            batches = [assembly for assembly, _ in taken.places if isinstance(assembly, DeviceAssembly)]
-            lane.timeline.wait_for(_allocated(batches))
+            batches: dict[DeviceAssembly, Frames] = {}
             for assembly, places in taken.places:
                 assert isinstance(assembly, DeviceAssembly)
-                _finish(assembly, [(addresses, places)], lane)
+                batches.setdefault(assembly, []).append((addresses, places))
+            lane.timeline.wait_for(_allocated(batches))
+            _finish(batches, lane)
             self._end(lane, [taken], batches)
 
     def put(self, assembly: Assembly, frames: Sequence[tuple[DeviceBases, Sequence[Place]]]) -> None:
@@ -362,7 +361,8 @@ class CudaWorkshop:
                     whole.setdefault(_way(video, bases.layout), (video, []))[1].append(taken)
             for video, pictures in whole.values():  # one of many that are treated alike
                 self._take_on(lane, video, pictures)
-            _finish(assembly, [(bases.addresses, places) for bases, places in frames if bases.layout is None], lane)
+            rest = [(bases.addresses, places) for bases, places in frames if bases.layout is None]
+            _finish({assembly: rest}, lane)
             done = lane.timeline.now()
         with self._lock:
             for bases, _ in frames:
@@ -428,30 +428,30 @@ class _Plain:
         self._assembly.reject()
 
 
-def _finish(assembly: DeviceAssembly, frames: Frames, lane: Lane) -> None:
-    """Launches what makes the final values of frames."""
-    for name in assembly.batch:
-        order = assembly.places[name]
-        work: dict[int, tuple[BoundDesc, list[tuple[int, int, int, tuple[int, int, int]]]]] = {}
-        for addresses, places in frames:
-            for row, k in places:
-                if order[k] < 0:
-                    continue
-                video = assembly.video(row, k)
-                own = video.bound[name]
-                found = work.get(id(own))
-                if found is None:
-                    found = work[id(own)] = (own, [])
-                moves = own.desc.random_flip or own.base_size != own.output_size
-                how = placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
-                which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
-                found[1].append((addresses[which], row, order[k], how))
-        for own, entries in work.values():
-            for low in range(0, len(entries), lane.placing.capacity):
-                part = entries[low : low + lane.placing.capacity]
-                tables = lane.placing.send(len(part), *zip(*part, strict=True))
-                from_, rows, slots, placements = tables
-                finish(own, from_, assembly.batch[name], rows, slots, placements, lane.stream, len(part))
+def _finish(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
+    """Launches what makes the final values of frames: once for each description, whatever the number of batches."""
+    work: dict[tuple[int, Any], tuple[BoundDesc, list[tuple[int, int, tuple[int, int, int]]]]] = {}
+    for assembly, frames in batches.items():
+        for name, layout in assembly.layouts.items():
+            order = assembly.places[name]
+            for addresses, places in frames:
+                for row, k in places:
+                    if order[k] < 0:
+                        continue
+                    video = assembly.video(row, k)
+                    own = video.bound[name]
+                    found = work.get((id(own), layout.steps))
+                    if found is None:
+                        found = work[id(own), layout.steps] = (own, [])
+                    moves = own.desc.random_flip or own.base_size != own.output_size
+                    how = placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
+                    which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
+                    found[1].append((addresses[which], layout.address(row, order[k]), how))
+    for (_, steps), (own, entries) in work.items():
+        for low in range(0, len(entries), lane.placing.capacity):
+            part = entries[low : low + lane.placing.capacity]
+            from_, to, placements = lane.placing.send(len(part), *zip(*part, strict=True))
+            finish(own, steps, from_, to, placements, lane.stream, len(part))
 
 
 def _allocated(batches: Iterable[DeviceAssembly]) -> Iterator[Moment]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -30,7 +30,16 @@ try:
 except ImportError as error:
     raise MissingBackend("Triton", "frames on a GPU are converted with it; install it: pip install triton") from error
 
-__all__ = ["Conversion", "SurfaceFormat", "convert", "copy_pictures", "finish", "placement"]
+__all__ = [
+    "BatchLayout",
+    "Conversion",
+    "SurfaceFormat",
+    "batch_layout",
+    "convert",
+    "copy_pictures",
+    "finish",
+    "placement",
+]
 
 Layout = Literal["CHW", "HWC"]
 
@@ -415,9 +424,7 @@ def _finish_kernel(
     table: tl.tensor,
     values: tl.tensor,
     bases: tl.tensor,
-    batch: tl.tensor,
-    rows: tl.tensor,
-    places: tl.tensor,
+    targets: tl.tensor,
     placements: tl.tensor,
     tile_lines: tl.constexpr,
     tile_columns: tl.constexpr,
@@ -433,12 +440,11 @@ def _finish_kernel(
     across = column + tl.load(placements + frame * 3 + 1)
     across = tl.where(tl.load(placements + frame * 3 + 2) != 0, width - 1 - across, across)
     base = tl.load(bases + frame).to(tl.pointer_type(tl.uint8)) + down * width + across
-    target = batch + tl.load(rows + frame).to(tl.int64) * tl.load(table + 4)
-    target += tl.load(places + frame).to(tl.int64) * tl.load(table + 5)
-    target = target + line * tl.load(table + 7) + column * tl.load(table + 8)
+    target = tl.load(targets + frame).to(tl.pointer_type(values.dtype.element_ty))
+    target = target + line * tl.load(table + 5) + column * tl.load(table + 6)
     for channel in tl.static_range(3):
         pixel = tl.load(base + channel * height * width, mask=kept, other=0).to(tl.int32)
-        tl.store(target + channel * tl.load(table + 6), tl.load(values + channel * 256 + pixel), mask=kept)
+        tl.store(target + channel * tl.load(table + 4), tl.load(values + channel * 256 + pixel), mask=kept)
 
 
 @_jit
@@ -638,44 +644,71 @@ def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
     )
 
 
-def finish(
-    bound: BoundDesc,
-    bases: torch.Tensor,
-    batch: torch.Tensor,
-    rows: torch.Tensor,
-    places: torch.Tensor,
-    placements: torch.Tensor,
-    stream: torch.cuda.Stream | None = None,
-    count: int | None = None,
-) -> None:
-    """Writes kept frames into a batch, all in one launch, with the bits that ``Finisher`` gives; does not wait for it.
+class BatchLayout(NamedTuple):
+    """Where the frames of a batch lie.
 
-    Args:
-        bound: The description.
-        bases: int64 (n,) on the device: addresses of arrays of bytes (3, height, width) of ``bound.base_size``.
-        batch: The batch on the device, of the shape (samples, *bound.shape(frames)).
-        rows: int64 (n,) on the device: which sample of the batch each frame belongs to.
-        places: int64 (n,) on the device: which frame of the sample it is.
-        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
-        stream: Where to launch; None for the current stream.
-        count: How many of them there are, where the tables have room for more.
+    Attributes:
+        begin: The address of the first frame of the first sample.
+        sample, frame: Bytes from one sample to the next, and from one frame of a sample to the next.
+        steps: Values from one channel to the next, from one line to the next, and from one column to the next.
     """
-    tables = {"bases": (bases, 1), "rows": (rows, 1), "places": (places, 1), "placements": (placements, 3)}
-    count = _count(tables, count)
+
+    begin: int
+    sample: int
+    frame: int
+    steps: tuple[int, int, int]
+
+    def address(self, row: int, place: int) -> int:
+        """Where a frame of a sample begins."""
+        return self.begin + row * self.sample + place * self.frame
+
+
+def batch_layout(bound: BoundDesc, batch: torch.Tensor) -> BatchLayout:
+    """That of a batch of the shape (samples, *bound.shape(frames)).
+
+    Raises:
+        ValueError: It has another size or type than the description says.
+    """
     order = bound.desc.dimension_order
     lengths = dict(zip("n" + order, batch.shape, strict=True))
     if tuple(lengths[letter] for letter in "chw") != (3, *bound.output_size):
         raise ValueError(f"the description needs a batch of frames of {bound.output_size}, got {tuple(batch.shape)}")
     if batch.dtype != DTYPES[bound.desc.type][0]:
         raise ValueError(f"the description is for {DTYPES[bound.desc.type][0]}, got a batch of {batch.dtype}")
+    step = dict(zip("n" + order, batch.stride(), strict=True))
+    size = batch.element_size()
+    return BatchLayout(batch.data_ptr(), step["n"] * size, step["f"] * size, (step["c"], step["h"], step["w"]))
+
+
+def finish(
+    bound: BoundDesc,
+    steps: tuple[int, int, int],
+    bases: torch.Tensor,
+    targets: torch.Tensor,
+    placements: torch.Tensor,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """Writes kept frames into batches, all in one launch, with the bits that ``Finisher`` gives; does not wait for it.
+
+    Args:
+        bound: The description.
+        steps: Those of the batches' layout; the same for all of them.
+        bases: int64 (n,) on the device: addresses of arrays of bytes (3, height, width) of ``bound.base_size``.
+        targets: int64 (n,) on the device: where the frames begin in their batches.
+        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"bases": (bases, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
     if count == 0:
         return
-    device, strides = batch.device, batch.stride()
+    device = bases.device
     values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))
-    table = _KEPT.get((bound, strides, device), lambda: _finish_table(bound, strides).to(device))
+    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device))
     with on_stream(stream, device):
-        arguments = (table, values, bases, batch, rows, places, placements, *FINISH_TILE)
-        _run(_finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, batch.dtype), arguments)
+        arguments = (table, values, bases, targets, placements, *FINISH_TILE)
+        _run(_finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
 
 
 def copy_pictures(
@@ -707,11 +740,9 @@ def copy_pictures(
         _run(_copy_kernel, (*_grid(size, COPY_TILE), count), variant, arguments)
 
 
-def _finish_table(bound: BoundDesc, strides: tuple[int, ...]) -> torch.Tensor:
-    """Size of the output and of the base; strides of sample, frame, channel, line and column."""
-    by_letter = dict(zip("n" + bound.desc.dimension_order, strides, strict=True))
-    numbers = [*bound.output_size, *bound.base_size, *(by_letter[letter] for letter in "nfchw")]
-    return torch.tensor(numbers, dtype=torch.int64)
+def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor:
+    """Size of the output and of the base; steps of channel, line and column."""
+    return torch.tensor([*bound.output_size, *bound.base_size, *steps], dtype=torch.int64)
 
 
 def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:

@@ -52,13 +52,13 @@ class Lane:
 
     Attributes:
         stream: The stream.
-        placing: Sends what ``process.cuda.finish`` needs: addresses, rows, places and placements.
+        placing: Sends what ``process.cuda.finish`` needs: addresses of bases and of frames, and placements.
         timeline: What it has waited for.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream
-        self.placing = TableRing(stream.device, stream, (1, 1, 1, 3))
+        self.placing = TableRing(stream.device, stream, (1, 1, 3))
         self._converting = TableRing(stream.device, stream, (3, 1))
         self._copying = TableRing(stream.device, stream, (1, 1))
         self._scratch: torch.Tensor | None = None

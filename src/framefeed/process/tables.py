@@ -40,7 +40,7 @@ class TableRing:
         device: torch.device,
         stream: torch.cuda.Stream | None,
         widths: tuple[int, ...],
-        capacity: int = 64,
+        capacity: int = 128,
         blocks: int = 32,
     ) -> None:
         self._stream = stream
