@@ -524,7 +524,7 @@ def _triton() -> dict[str, Any]:
     return {"triton": triton, "triton.language": language}
 
 
-_LOADED = ("process.cuda", "process.surfaces", "reading_cuda", "data.workshop_cuda")
+_LOADED = ("process.kernels", "process.cuda", "process.surfaces", "reading_cuda", "data.workshop_cuda")
 
 
 @contextlib.contextmanager

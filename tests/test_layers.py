@@ -151,7 +151,7 @@ def test_pyav_is_known_in_few_places() -> None:
     ("library", "place"),
     [
         ("PyNvVideoCodec", "decode/capabilities.py"),
-        ("triton", "process/cuda.py"),
+        ("triton", "process/kernels.py"),
         ("kornia", "transforms/library.py"),
         ("onnx", "infer/shapes_onnx.py"),
         ("onnxruntime", "infer/engines/onnx.py"),

@@ -27,7 +27,7 @@ from framefeed.media import Media, check_unchanged
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.plan.windows import group_ends, window_end
-from framefeed.process.cuda import Conversion, Layout
+from framefeed.process.conversion import Conversion, Layout
 from framefeed.process.desc import BaseKind
 from framefeed.process.surfaces import download, lane_of, surface_format
 from framefeed.process.transforms import Geometry

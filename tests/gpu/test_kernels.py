@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from framefeed.native import NativeFrame
 from framefeed.process.base import YCbCrWriter
-from framefeed.process.cuda import Conversion, SurfaceFormat, batch_layout, convert, copy_pictures, finish, placement
+from framefeed.process.conversion import Conversion, SurfaceFormat
+from framefeed.process.cuda import batch_layout, convert, copy_pictures, finish, placement
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter

@@ -25,7 +25,8 @@ from framefeed.decode.session import Taker
 from framefeed.devices import check_not_forked
 from framefeed.driver import DEFAULT_STREAM, new_stream, on_device
 from framefeed.errors import FrameSizeError
-from framefeed.process.cuda import Conversion, batch_layout, finish, placement
+from framefeed.process.conversion import Conversion
+from framefeed.process.cuda import batch_layout, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import Lane, lane_of, surface_format

@@ -211,7 +211,8 @@ def _kernels() -> Finding:
     import numpy as np
     import torch
 
-    from framefeed.process.cuda import Conversion, SurfaceFormat, convert
+    from framefeed.process.conversion import Conversion, SurfaceFormat
+    from framefeed.process.cuda import convert
     from framefeed.samples import paint, read_number
 
     began = time.perf_counter()

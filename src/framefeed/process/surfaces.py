@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed.driver import copy_on_device
-from framefeed.process.cuda import Conversion, SurfaceFormat, convert, copy_pictures
+from framefeed.process.conversion import Conversion, SurfaceFormat
+from framefeed.process.cuda import convert, copy_pictures
 from framefeed.process.tables import TableRing
 from framefeed.process.timelines import Timeline
 
