@@ -77,7 +77,9 @@ class Training:
         test = sequences(held_out, FRAMES, SCALE, args.device)
         self.device = train.device
         size, together = args.batch_size, world > 1
-        self.loader = VideoLoader(train, batch_size=size, shuffle=True, distributed=together, seed=args.seed)
+        self.loader = VideoLoader(
+            train, batch_size=size, shuffle=True, distributed=together, seed=args.seed, num_epochs=args.epochs
+        )
         self.test = VideoLoader(test, batch_size=size, drop_last=False, distributed=together)
         if not len(self.loader):
             raise InvalidFile(files[0].parent, f"has {len(train)} sequences, which is less than a batch of {size}")
