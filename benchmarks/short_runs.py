@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
+from framefeed.bench.gpu_bare import LEAST_SIZE, Packets, new_decoder, view
 from framefeed.bench.gpu_device import Gpu, side_by_side
-from framefeed.bench.gpu_ours import LEAST_SIZE, Packets, new_decoder, view
 from framefeed.bench.gpu_peers import library
 from framefeed.driver import DEFAULT_STREAM, copy_on_device
 

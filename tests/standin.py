@@ -524,7 +524,14 @@ def _triton() -> dict[str, Any]:
     return {"triton": triton, "triton.language": language}
 
 
-_LOADED = ("process.kernels", "process.cuda", "process.surfaces", "reading_cuda", "data.workshop_cuda")
+_LOADED = (
+    "process.kernels",
+    "process.cuda",
+    "process.surfaces",
+    "reading_cuda",
+    "data.assembly_cuda",
+    "data.workshop_cuda",
+)
 
 
 @contextlib.contextmanager
@@ -574,8 +581,8 @@ def installed(patch: Any) -> Iterator[StandIn]:
         patch.setattr(place, "CpuWorkshop", lambda budget: workshop(DEVICE, budget))
     patch.setattr("framefeed.process.surfaces.convert", calls.convert)
     patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
-    patch.setattr("framefeed.data.workshop_cuda.finish", calls.finish)
-    patch.setattr("framefeed.data.workshop_cuda.placement", lambda bound, draw: (0, 0, 0))
+    patch.setattr("framefeed.data.assembly_cuda.finish", calls.finish)
+    patch.setattr("framefeed.data.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
     try:
         yield used
     finally:

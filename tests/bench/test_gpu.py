@@ -20,10 +20,10 @@ import torch
 
 from framefeed import VideoDecoder, VideoIndex
 from framefeed.bench import gpu, gpu_cases, gpu_peers
+from framefeed.bench.gpu_bare import Packets
 from framefeed.bench.gpu_cases import BARE, CASES, HALF_SIZE, OURS, SHORT_EPOCH, Pace, ratios
 from framefeed.bench.gpu_clips import SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
 from framefeed.bench.gpu_device import Cpu, Run, side_by_side
-from framefeed.bench.gpu_ours import Packets
 from framefeed.bench.gpu_peers import PeerFailed, PeerProcess, PeerTask
 from framefeed.bench.readme import GPU, gpu_numbers, put_numbers, section
 

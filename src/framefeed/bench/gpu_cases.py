@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from framefeed.bench.gpu_bare import Bare, Packets
 from framefeed.bench.gpu_clips import ClipSet
 from framefeed.bench.gpu_device import Device, Run
-from framefeed.bench.gpu_ours import FULL, HALF, Bare, Contender, Loader, Packets, PeerContender, RandomBatches, Singles
+from framefeed.bench.gpu_ours import FULL, HALF, Contender, Loader, PeerContender, RandomBatches, Singles
 from framefeed.bench.gpu_peers import InProcess, PeerFailed, PeerProcess, PeerTask, message
 
 __all__ = ["CASES", "Bench", "Entry", "Pace", "endure", "measure", "ratios"]
