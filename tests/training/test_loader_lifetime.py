@@ -389,20 +389,17 @@ def test_exit_waits_for_decoders_that_take_long(paths: list[str], keep: bool) ->
 import os, sys, threading, time
 from framefeed import VideoDataset, VideoLoader
 from framefeed.data.decoding import Decoding
-decode, slow = Decoding.decode, threading.Event()
+decode, begun = Decoding.decode, threading.Event()
 def decode_slowly(self, jobs):
-    if slow.is_set():
-        os.write(1, b"begins\\n")
-        time.sleep(2)
-        os.write(1, b"ends\\n")
+    os.write(1, b"begins\\n")
+    begun.set()
+    time.sleep(2)
+    os.write(1, b"ends\\n")
     decode(self, jobs)
 Decoding.decode = decode_slowly
 loader = VideoLoader(VideoDataset(sys.argv[1:] * 20), 4, shuffle=True, buffer_length=2)
 iterator = iter(loader)
-next(iterator)
-slow.set()
-for _ in range(3):
-    next(iterator)
+begun.wait(30)
 {"" if keep else "del iterator, loader"}
 """
     command = [sys.executable, "-c", code, *paths]
