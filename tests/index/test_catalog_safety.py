@@ -81,7 +81,8 @@ def test_an_interrupted_build_goes_on(
         build.communicate()
     assert not target.exists()
     wait_for(lambda: not any(map(is_running, workers)))
-    saved = sum(len(CatalogFile(str(path))) for path in parts.glob("*.arrow"))
+    # An interruption between saving and noting that it is saved saves something twice.
+    saved = len({video for path in parts.glob("*.arrow") for video in CatalogFile(str(path)).paths()})
     assert 0 < saved < COUNT
     (parts / "half.arrow").write_bytes(next(parts.glob("*.arrow")).read_bytes()[:1000])
     (tmp_path / f".c.arrow.{os.uname().nodename}-{build.pid}-0.tmp").write_bytes(b"half")
