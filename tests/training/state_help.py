@@ -737,7 +737,10 @@ def packets_with_killed_worker(paths: list[str], sample: int) -> None:
     try:
         for batch in decoder(loader):
             emit(rows(batch))
-    except (RuntimeError, ConnectionResetError):
-        found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, batches))))
+    except (RuntimeError, OSError, EOFError):
+        try:
+            found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, batches))))
+        except RuntimeError:  # torch may tell of it twice: the second time wherever the main thread happens to be
+            found = flat(epoch_rows(decoder(_packet_loader(decoder, dataset, batches))))
         emit({"rows": found, "held": decoder._store.held_bytes})
         raise
