@@ -19,6 +19,7 @@ LAYERS = (
     "errors",
     "cached",
     "encoders",
+    "locked",
     "forking",
     "ffmpeg_log",
     "types",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import struct
@@ -17,6 +15,7 @@ import pyarrow as pa
 from framefeed.errors import OutputError, StateError
 from framefeed.infer.rows import FOUND
 from framefeed.infer.work import BadFrame
+from framefeed.locked import open_locked
 
 __all__ = ["Done", "Journal", "MemoryJournal"]
 
@@ -104,23 +103,10 @@ class Journal:
             self._note(said["key"], place, len(text), length, complete=not said["bad"])
 
     def _open(self) -> int:
-        while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
-                    return descriptor
-            except FileNotFoundError:
-                pass  # whoever had it has just finished, and removed it
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EACCES):
-                    os.close(descriptor)
-                    raise StateError(self._path, "another process is at this run") from None
-                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                    return descriptor  # a file system without locks
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+        descriptor = open_locked(self._path)
+        if descriptor is None:
+            raise StateError(self._path, "another process is at this run")
+        return descriptor
 
     def _records(self) -> Iterator[tuple[int, bytes, int]]:
         """Where each whole record begins, its description, and the length of its rows."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from framefeed.errors import StateError
+from framefeed.locked import open_locked
 
 __all__ = ["Journal"]
 
@@ -41,25 +40,10 @@ class Journal:
             raise
 
     def _open(self) -> int:
-        while True:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), self._path.stat()):
-                    return descriptor
-            except FileNotFoundError:
-                pass  # whoever had it has just finished, and removed it
-            except OSError as error:
-                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                    return descriptor  # a file system without locks
-                os.close(descriptor)
-                if error.errno in (errno.EAGAIN, errno.EACCES):
-                    raise StateError(
-                        self._path.parent.parent, "another process is preparing videos into this folder"
-                    ) from None
-                raise
-            os.close(descriptor)
+        descriptor = open_locked(self._path, make_folder=True)
+        if descriptor is None:
+            raise StateError(self._path.parent.parent, "another process is preparing videos into this folder")
+        return descriptor
 
     def _read(self) -> Iterator[dict[str, Any]]:
         whole = 0

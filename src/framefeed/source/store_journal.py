@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
-import fcntl
 import json
 import os
 import zlib
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from framefeed.errors import CatalogError
 from framefeed.index.catalog_paths import UNFINISHED
 from framefeed.index.video_index import VideoIndex
+from framefeed.locked import open_locked
 from framefeed.media import Fingerprint
 
 __all__ = ["Journal", "Placed", "VideoKey", "key_of"]
@@ -84,23 +83,10 @@ class Journal:
             self._end += len(line)
 
     def _open(self) -> int:
-        while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
-                    return descriptor
-            except FileNotFoundError:
-                pass  # whoever had it has just finished, and removed it
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EACCES):
-                    os.close(descriptor)
-                    raise CatalogError(self._folder, "another process is packing videos into it") from None
-                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                    return descriptor  # a file system without locks
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+        descriptor = open_locked(self._path)
+        if descriptor is None:
+            raise CatalogError(self._folder, "another process is packing videos into it")
+        return descriptor
 
     def _error(self, error: OSError) -> CatalogError:
         return CatalogError(self._folder, f"cannot be written ({error.strerror or error})")
