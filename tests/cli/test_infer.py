@@ -77,6 +77,8 @@ def test_bad_videos_are_listed(run: Run, folder: Path, tmp_path: Path) -> None:
         (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--device", "tpu"), "cuda:1"),
         (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--ray-workers", "2"), "--ray-workers needs --ray"),
         (("infer", "x.mp4", "--model", "m.onnx", "-o", "x.csv", "--ray", "--ray-workers", "4:2"), "2:16"),
+        (("infer", "--model", "m.onnx", "-o", "x.csv", "--ray", "x.mp4"), "behind the videos"),
+        (("infer", "--model", "m.onnx", "-o", "x.csv", "--ray", "videos/", "x.mp4"), "ray://host:10001"),
         (("diff", "a.csv"), "B"),
         (("diff", "a.csv", "b.csv", "--iou", "0"), "above 0"),
         (("diff", "a.csv", "b.csv", "--tolerance", "-1"), "0, 0.5, 2"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from framefeed.cli import exercise
+from framefeed.cli.arguments import count, seconds, whole
 
 if TYPE_CHECKING:
     from framefeed.bench.suite.config import Config
@@ -52,19 +52,19 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--mode", choices=("best", "seek", "stream"), default="best", help="how readers look for frames (default: best)"
     )
-    parser.add_argument("--frame-skip", metavar="N", type=_count, default=25, help="of the case every (default: 25)")
-    parser.add_argument("--clip-length", metavar="N", type=_count, default=16, help="of the case clips (default: 16)")
+    parser.add_argument("--frame-skip", metavar="N", type=count, default=25, help="of the case every (default: 25)")
+    parser.add_argument("--clip-length", metavar="N", type=count, default=16, help="of the case clips (default: 16)")
     parser.add_argument(
         "--max-batches",
         metavar="N",
-        type=_count,
+        type=count,
         default=4,
         help="requests of a timing, 4N in order and for single frames (default: 4)",
     )
-    parser.add_argument("--repeat", metavar="N", type=_count, default=11, help="timings of each (default: 11)")
-    parser.add_argument("--threads", metavar="N", type=_number, default=0, help="of decoders (default: each library's)")
-    parser.add_argument("--seed", metavar="S", type=_number, default=0, help="chooses random frames (default: 0)")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=120.0, help="of a timing (default: 120 s)")
+    parser.add_argument("--repeat", metavar="N", type=count, default=11, help="timings of each (default: 11)")
+    parser.add_argument("--threads", metavar="N", type=whole, default=0, help="of decoders (default: each library's)")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="chooses random frames (default: 0)")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=120.0, help="of a timing (default: 120 s)")
     parser.add_argument(
         "--clips",
         metavar="DIR",
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         config = Config(
             readers=readers,
             cases=_names(args.cases, list(CASES)),
-            batch_sizes=tuple(_count(size) for size in args.batch_sizes.split(",")),
+            batch_sizes=tuple(count(size) for size in args.batch_sizes.split(",")),
             devices=_names(args.devices, ["cpu"]),
             mode=args.mode,
             repeat=2 if args.quick else args.repeat,
@@ -266,25 +266,3 @@ def _write(path: Path, text: str) -> None:
 
 def _command() -> str:
     return shlex.join(["framefeed", *sys.argv[1:]])
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 1, 2, 3 ...")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 0, 1, 2 ...")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; possible are seconds, as 120")
-    return value

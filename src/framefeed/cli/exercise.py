@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from framefeed.cli.arguments import count, seconds
 
 __all__ = ["make_parser"]
 
@@ -25,14 +26,14 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 all frames were right, 1 some were wrong, 2 nothing was measured",
         allow_abbrev=False,
     )
-    parser.add_argument("--files", metavar="N", type=_count, default=200, help="generated files (default: 200)")
-    parser.add_argument("--batch-size", metavar="N", type=_count, default=128, help="frames of a batch (default: 128)")
-    parser.add_argument("--seconds", metavar="S", type=_seconds, default=5.0, help="of a timing (default: 5)")
-    parser.add_argument("--repeat", metavar="N", type=_count, default=3, help="timings of each way (default: 3)")
+    parser.add_argument("--files", metavar="N", type=count, default=200, help="generated files (default: 200)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames of a batch (default: 128)")
+    parser.add_argument("--seconds", metavar="S", type=seconds, default=5.0, help="of a timing (default: 5)")
+    parser.add_argument("--repeat", metavar="N", type=count, default=3, help="timings of each way (default: 3)")
     parser.add_argument(
         "--ways", metavar="TEXT", help="only ways whose reader or name has this in it, as PyAV or shuffle"
     )
-    parser.add_argument("--workers", metavar="N", type=_count, help="processes or threads (default: one a CPU)")
+    parser.add_argument("--workers", metavar="N", type=count, help="processes or threads (default: one a CPU)")
     parser.add_argument(
         "--clips", metavar="DIR", type=Path, default=Path(".bench/exercise"), help="files (default: .bench/exercise)"
     )
@@ -122,19 +123,3 @@ def _print(document: dict[str, Any], measured: list[dict[str, Any]]) -> None:
         "worth/s   independent frames a second that would tell as much",
         "decoded   packets decoded for each frame",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 1, 2, 3 ...")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; possible are seconds, as 5")
-    return value

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from framefeed.cli.arguments import count
+
 __all__ = ["add_parser"]
 
 ALL_GOOD, SOME_BAD = 0, 1
@@ -27,7 +29,7 @@ def add_parser(commands: Any) -> None:
         "--on-error", choices=("report", "raise"), default="report", help="list bad files, or stop at the first one"
     )
     parser.add_argument(
-        "--workers", metavar="N", type=_workers, default=None, help="files read at once (default: one a CPU)"
+        "--workers", metavar="N", type=count, default=None, help="files read at once (default: one a CPU)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but bad files")
@@ -59,9 +61,3 @@ def run(args: argparse.Namespace) -> int:
         rows = [(item["file"], item["reason"]) for item in bad]
         console.print_table(console.make_table(("bad file", "reason"), rows))
     return SOME_BAD if bad else ALL_GOOD
-
-
-def _workers(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of files; possible are 1, 2, 3 ...")
-    return int(text)

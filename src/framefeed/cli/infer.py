@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli.arguments import count
+
 if TYPE_CHECKING:
     from framefeed.infer import InferResult
 
@@ -34,8 +36,8 @@ def add_parser(commands: Any) -> None:
         "--model", metavar="MODEL", required=True, help=".onnx, .pt2, TorchScript, .engine, .trt or module:function"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=_output, required=True, help=".csv or .parquet")
-    parser.add_argument("--batch-size", metavar="N", type=_count, default=8, help="frames of a batch (8)")
-    parser.add_argument("--frame-skip", metavar="N", type=_count, default=25, help="every N-th frame (25); 1 for all")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=8, help="frames of a batch (8)")
+    parser.add_argument("--frame-skip", metavar="N", type=count, default=25, help="every N-th frame (25); 1 for all")
     parser.add_argument("--image-size", metavar="SIZE", type=_size, help="of the model's input: 960 or 960x544")
     parser.add_argument("--confidence", metavar="SCORE", type=_share, default=0.25, help="least score (0.25)")
     parser.add_argument("--iou", metavar="SHARE", type=_share, default=0.45, help="overlap that is suppressed (0.45)")
@@ -43,16 +45,23 @@ def add_parser(commands: Any) -> None:
         "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, or auto (a GPU where one can be used)"
     )
     parser.add_argument("--classes", metavar="FILE", type=Path, help="names of classes, one a line")
-    parser.add_argument("--max-batches", metavar="N", type=_count, help="stop after so many batches")
+    parser.add_argument("--max-batches", metavar="N", type=count, help="stop after so many batches")
     parser.add_argument("--resize", choices=("letterbox", "stretch"), default="letterbox", help="how frames are fitted")
     parser.add_argument("--layout", choices=LAYOUTS, default="auto", help="how to read the model's outputs")
-    parser.add_argument("--max-detections", metavar="N", type=_count, default=300, help="of a frame, at most (300)")
+    parser.add_argument("--max-detections", metavar="N", type=count, default=300, help="of a frame, at most (300)")
     parser.add_argument("--fallback", choices=("cpu",), help="decode videos there that the GPU cannot decode")
     parser.add_argument("--provider", choices=("cuda", "tensorrt"), default="cuda", help="for ONNX models on a GPU")
     parser.add_argument("--trust-model", action="store_true", help="load a file that may run code of its own")
-    parser.add_argument("--threads", metavar="N", type=_count, help="threads that decode (one for each CPU)")
+    parser.add_argument("--threads", metavar="N", type=count, help="threads that decode (one for each CPU)")
     parser.add_argument("--restart", action="store_true", help="begin anew where there is another run's output")
-    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="local", help="run on Ray: here, or at an address")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        nargs="?",
+        const="local",
+        type=_ray_address,
+        help="run on Ray: here, or at an address",
+    )
     parser.add_argument("--ray-workers", metavar="N", type=_workers, help="copies of the model on Ray: 4, or 2:16")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but bad videos")
@@ -141,12 +150,6 @@ def _report(args: argparse.Namespace, result: InferResult) -> None:
         console.print_lines(f"and {len(result.errors) - SHOWN} more (--json lists them)")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
-    return int(text)
-
-
 def _device(text: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no device; possible are cpu, cuda, cuda:1 ... and auto")
@@ -180,9 +183,19 @@ def _output(text: str) -> Path:
 def _workers(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
     try:
-        pair = _count(low), _count(high or low)
+        pair = count(low), count(high or low)
     except argparse.ArgumentTypeError:
         pair = (1, 0)
     if pair[0] > pair[1]:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; possible are 4, or 2:16")
     return pair
+
+
+def _ray_address(text: str) -> str:
+    """A video that follows ``--ray`` is taken for its address; told by how it looks."""
+    if text not in ("local", "auto") and not re.fullmatch(r"[\w+.-]+://.+|[^/\\]+:\d+", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address; possible are auto, host:6379 and ray://host:10001, or none: then write --ray "
+            "behind the videos"
+        )
+    return text

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli.arguments import count, whole
+
 if TYPE_CHECKING:
     from framefeed.prepare import GopReport, PrepareResult
 
@@ -41,11 +43,11 @@ def add_parser(commands: Any) -> None:
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--size", metavar="WxH", help="of all pictures, as 640x360")
-    shape.add_argument("--short-side", metavar="N", type=_count, help="in pixels; the other one by the picture's shape")
+    shape.add_argument("--short-side", metavar="N", type=count, help="in pixels; the other one by the picture's shape")
     parser.add_argument("--codec", choices=CODECS, default="h264", help="(default: h264)")
-    parser.add_argument("--gop", metavar="N", type=_count, help="frames from one keyframe to the next (default: 30)")
-    parser.add_argument("--b-frames", metavar="N", type=_whole, default=0, help="in a row at most (default: 0)")
-    parser.add_argument("--crf", metavar="N", type=_whole, help="quality, less is better (default: the encoder's)")
+    parser.add_argument("--gop", metavar="N", type=count, help="frames from one keyframe to the next (default: 30)")
+    parser.add_argument("--b-frames", metavar="N", type=whole, default=0, help="in a row at most (default: 0)")
+    parser.add_argument("--crf", metavar="N", type=whole, help="quality, less is better (default: the encoder's)")
     parser.add_argument("--preset", metavar="NAME", help="the encoder's speed, as veryfast; a number for vp9 and av1")
     parser.add_argument("--fps", metavar="RATE", help="a steady rate, as 30000/1001 (default: each frame's own time)")
     parser.add_argument("--pixel-format", metavar="NAME", default="auto", help="auto (default), keep, or as yuv420p")
@@ -54,16 +56,16 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--scenes", action="store_true", help="split videos at cuts, a file for each scene")
     parser.add_argument("--min-scene-seconds", metavar="S", type=float, help="no scene is shorter (default: 1)")
     parser.add_argument("--force", action="store_true", help="encode also videos that are as they should be")
-    parser.add_argument("--threads", metavar="N", type=_count, default=1, help="of one encoder (default: 1)")
-    parser.add_argument("--workers", metavar="N", type=_count, help="videos at once (default: as CPUs allow)")
+    parser.add_argument("--threads", metavar="N", type=count, default=1, help="of one encoder (default: 1)")
+    parser.add_argument("--workers", metavar="N", type=count, help="videos at once (default: as CPUs allow)")
     parser.add_argument("--catalog", metavar="FILE", type=Path, help="to be written (default: OUT/catalog.arrow)")
     parser.add_argument("--restart", action="store_true", help="begin anew where OUT was made with other options")
     parser.add_argument("--report", action="store_true", help="show what distances of keyframes cost; no OUT is given")
     report = parser.add_argument_group("with --report")
-    report.add_argument("--sample", metavar="N", type=_count, help="videos that are taken (default: 8)")
+    report.add_argument("--sample", metavar="N", type=count, help="videos that are taken (default: 8)")
     report.add_argument("--seconds", metavar="S", type=float, help="how much of each (default: 10)")
     report.add_argument("--gops", metavar="N,N", type=_counts, help="distances (default: 1,8,30,60,250)")
-    report.add_argument("--seed", metavar="S", type=_whole, help="chooses videos and frames (default: 0)")
+    report.add_argument("--seed", metavar="S", type=whole, help="chooses videos and frames (default: 0)")
     report.add_argument("--output", metavar="FILE", type=Path, help="writes the numbers, as report.json")
     report.add_argument("--plot", metavar="FILE", type=Path, help="writes a plot, as report.svg")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -218,17 +220,5 @@ def _print_report(args: argparse.Namespace, found: GopReport) -> None:
         console.print_table(console.make_table(("bad video", "reason"), bad))
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 1, 2, 3 ...")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; possible are 0, 1, 2 ...")
-    return int(text)
-
-
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
+    return [count(part) for part in text.split(",")]

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli.arguments import count, whole
+
 if TYPE_CHECKING:
     from framefeed.index.catalog import Catalog
     from framefeed.sampling import Correlation, Row, Study
@@ -31,7 +33,7 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("catalog", metavar="CATALOG", help="made by framefeed index, or a packet store")
-    parser.add_argument("--batch-size", metavar="N", type=_count, default=128, help="frames of a batch (default: 128)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames of a batch (default: 128)")
     parser.add_argument(
         "--orders",
         metavar="NAMES",
@@ -44,12 +46,12 @@ def add_parser(commands: Any) -> None:
         "--frame-size", metavar="WxH", type=_frame_size, help="of frames that are kept (default: the videos' own)"
     )
     parser.add_argument(
-        "--steps", metavar="N", type=_count, default=10, help="batches in a row that are looked at, too (default: 10)"
+        "--steps", metavar="N", type=count, default=10, help="batches in a row that are looked at, too (default: 10)"
     )
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--values", metavar="FILE", help="CSV or Parquet with the columns video, frame, value")
     given.add_argument("--correlation", metavar="R", type=_correlation, help="of two frames of a group, in -1..1")
-    parser.add_argument("--seed", metavar="S", type=_seed, default=0, help="of samples and simulations (default: 0)")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="of samples and simulations (default: 0)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="writes a plot, as plot.svg")
     parser.add_argument("--json", metavar="FILE", nargs="?", const=STDOUT, help="writes JSON; prints it without FILE")
     parser.set_defaults(run=run, fail=parser.error)
@@ -172,18 +174,6 @@ def _progress(*, show: bool) -> Iterator[Any]:
 
     with console.progress("orders", show=show) as report:
         yield lambda done, total, what: report(done, total)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of that kind; possible are 1, 2, 3 ...")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed; possible are 0, 1, 2 ...")
-    return int(text)
 
 
 def _size(text: str) -> int:

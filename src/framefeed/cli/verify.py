@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli.arguments import whole
+
 if TYPE_CHECKING:
     from framefeed.errors import FramefeedError
     from framefeed.verify import VerifyResult
@@ -30,7 +32,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--sample", metavar="N", type=_count, default=256, help="frames read at random, 'all' for each (default: 256)"
     )
-    parser.add_argument("--seed", metavar="S", type=_seed, default=0, help="chooses the frames (default: 0)")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="chooses the frames (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -65,12 +67,6 @@ def _count(text: str) -> int | None:
         return None
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number of frames; possible are 0, 1, 2 ... and all")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed; possible are 0, 1, 2 ...")
     return int(text)
 
 
