@@ -44,7 +44,7 @@ tests() {
 
 # The kernels that are compiled for small pictures: under the sanitizer each launch takes long.
 memcheck() {
-  local chosen="any_pitch or copies or unused_bits or wide_frames or turned_and_cropped or tables_arrive or every_type or usual_size"
+  local chosen="any_pitch or copies or unused_bits or wide_frames or turned_and_cropped or tables_arrive or every_type or usual_size or at_once"
   compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -q -k "$chosen"
 }
 

@@ -497,23 +497,46 @@ class _Calls:
         self, bound: Any, steps: Any, bases: Any, targets: Any, placements: Any, stream: Any, count: int
     ) -> None:
         """What the CPU does."""
-        finisher, draw = Finisher(bound), cast("Draw", types.SimpleNamespace(flip=False))
-        letters = bound.desc.dimension_order.replace("f", "")
         for base, target in zip(bases[:count].tolist(), targets[:count].tolist(), strict=True):
             kept = _at(base, (3, *bound.base_size))
             self._order.read(base, kept.nbytes, stream.cuda_stream, "finishing")
-            sample = finisher.empty(1, 1)[0]
-            finisher.finish(kept, sample, 0, draw)
-            frame = sample.select(bound.desc.dimension_order.index("f"), 0)
-            values = frame.permute([letters.index(letter) for letter in "chw"]).contiguous()
-            size = values.element_size()
-            extent = size * (1 + sum(step * (length - 1) for step, length in zip(steps, values.shape, strict=True)))
-            if extent == values.nbytes:
-                self._order.write(target, values.nbytes, stream.cuda_stream, "finishing")
-            there = np.lib.stride_tricks.as_strided(
-                _at(target, (extent,)), (*values.shape, size), (*(size * step for step in steps), 1)
-            )
-            there[:] = values.view(torch.uint8).numpy().reshape(*values.shape, size)
+            self._finish(bound, steps, kept, target, stream)
+
+    def finish_pictures(
+        self,
+        conversion: Any,
+        bound: Any,
+        steps: Any,
+        sources: Any,
+        pitch: int,
+        targets: Any,
+        placements: Any,
+        stream: Any,
+        count: int,
+    ) -> None:
+        """The same of pictures, which are neither scaled nor turned."""
+        height, width = conversion.source_size
+        assert conversion.output_size == (height, width), "the stand-in does not scale"
+        for (luma, *_), target in zip(sources[:count].tolist(), targets[:count].tolist(), strict=True):
+            self._order.read(luma, height * pitch, stream.cuda_stream, "finishing")
+            picture = np.ascontiguousarray(_at(luma, (height, pitch))[:, :width])
+            self._finish(bound, steps, np.stack([picture] * 3), target, stream)
+
+    def _finish(self, bound: Any, steps: Any, kept: NDArray[np.uint8], target: int, stream: Any) -> None:
+        finisher, draw = Finisher(bound), cast("Draw", types.SimpleNamespace(flip=False))
+        letters = bound.desc.dimension_order.replace("f", "")
+        sample = finisher.empty(1, 1)[0]
+        finisher.finish(kept, sample, 0, draw)
+        frame = sample.select(bound.desc.dimension_order.index("f"), 0)
+        values = frame.permute([letters.index(letter) for letter in "chw"]).contiguous()
+        size = values.element_size()
+        extent = size * (1 + sum(step * (length - 1) for step, length in zip(steps, values.shape, strict=True)))
+        if extent == values.nbytes:
+            self._order.write(target, values.nbytes, stream.cuda_stream, "finishing")
+        there = np.lib.stride_tricks.as_strided(
+            _at(target, (extent,)), (*values.shape, size), (*(size * step for step in steps), 1)
+        )
+        there[:] = values.view(torch.uint8).numpy().reshape(*values.shape, size)
 
 
 def _triton() -> dict[str, Any]:
@@ -581,6 +604,7 @@ def installed(patch: Any) -> Iterator[StandIn]:
         patch.setattr(place, "CpuWorkshop", lambda budget: workshop(DEVICE, budget))
     patch.setattr("framefeed.process.surfaces.convert", calls.convert)
     patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
+    patch.setattr("framefeed.process.surfaces.finish_pictures", calls.finish_pictures)
     patch.setattr("framefeed.data.assembly_cuda.finish", calls.finish)
     patch.setattr("framefeed.data.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
     try:

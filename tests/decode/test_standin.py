@@ -222,6 +222,32 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
     assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_several_descriptions(mixed: bool, share: float, gpu: StandIn, clip_folder: Path) -> None:
+    """Each makes something else of a picture, one of them of the second frame of each sample alone."""
+    path = clips.make("h264_b_pyramid", clip_folder)
+    truth = _truth(path)
+    processing = {
+        "second": ProcessDesc(type="byte", color_space="YCbCr", index_map=[-1, 0]),  # the stand-in knows no colours
+        "both": ProcessDesc(type="half", dimension_order="cfhw"),
+    }
+    dataset = VideoDataset([str(path)] * 2, 2, processing=processing, get_label=lambda path, frame, changes: frame)
+    budget = int(share * 2 * len(truth) * 2 * truth[0].numel())
+    numbers = np.arange(0, len(dataset), 2)  # each frame once
+    sampler = np.random.default_rng(0).permutation(numbers) if mixed else numbers
+    loader = VideoLoader(dataset, 4, sampler=sampler.tolist(), memory_budget=budget, drop_last=False)
+    seen = []
+    for batch in loader:
+        gpu.look_at(batch["second"])
+        gpu.look_at(batch["both"])
+        for row, frame in enumerate(batch["labels"]):
+            assert torch.equal(batch["second"][row], truth[frame + 1 : frame + 2])
+            assert torch.equal(batch["both"][row], truth[frame : frame + 2].half().transpose(0, 1))
+            seen.append(frame)
+    assert len(seen) == len(numbers)
+
+
 @pytest.mark.parametrize("order", ["sequential", "shuffle"])
 def test_packets_that_workers_read(order: str, gpu: StandIn, clip_folder: Path) -> None:
     path = clips.make("h264_b_pyramid", clip_folder)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from framefeed.native import NativeFrame
 from framefeed.process.base import YCbCrWriter
 from framefeed.process.conversion import Conversion, SurfaceFormat
-from framefeed.process.cuda import batch_layout, convert, copy_pictures, finish, placement
+from framefeed.process.cuda import batch_layout, convert, copy_pictures, finish, finish_pictures, placement
 from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.process.finish import Finisher
 from framefeed.process.rgb import RgbWriter
@@ -413,6 +413,87 @@ def test_every_crop_and_flip(device: torch.device, kind: Any, scaled: dict[str, 
 def test_wide_frames(device: torch.device) -> None:
     desc = ProcessDesc(type="half", random_flip=True, random_crop=True, width=200, height=30, **IMAGENET)
     check_finished(device, desc.bind(33, 270), length=1)
+
+
+# --- both at once ---------------------------------------------------------------------------------------------------
+
+
+def check_at_once(
+    device: torch.device,
+    pix_fmt: str,
+    size: tuple[int, int],
+    desc: ProcessDesc,
+    orientation: Orientation | None = None,
+    extra_pitch: int = 32,
+) -> None:
+    """What one launch makes of pictures is what two make of them, for every draw, and nothing else is written."""
+    orientation = orientation or Orientation()
+    pictures = [make_picture(pix_fmt, size, seed=seed) for seed in range(len(DRAWS))]
+    stream = stream_of(pictures[0], 1, 1, orientation)
+    bound = desc.bind(*stream.display_size)
+    depth = pictures[0].format.components[0].bits
+    conversion = Conversion.of(stream, bound.base, FORMATS[pix_fmt], depth)
+    bases = torch.from_numpy(on_device(pictures, conversion, device, extra_pitch)).to(device)
+    empty = torch.zeros((len(DRAWS) + 1, *bound.shape(2)), dtype=Finisher(bound).empty(1, 1).dtype)
+    empty.view(torch.uint8).fill_(0x5A)
+    expected, got = empty.clone().to(device), empty.clone().to(device)
+    steps = batch_layout(bound, got).steps
+    at, there = (
+        [batch_layout(bound, batch).address(row + 1, row % 2) for row in range(len(DRAWS))] for batch in (expected, got)
+    )
+    pitch = least_pitch(pictures[0]) + extra_pitch
+    surfaces = [Surface(picture, pitch, device) for picture in pictures]
+    kept, sources, at_first, at_once, placements = _sent(
+        device,
+        [base.data_ptr() for base in bases],
+        [surface.addresses for surface in surfaces],
+        at,
+        there,
+        [placement(bound, draw) for draw in DRAWS],
+    )
+    finish(bound, steps, kept, at_first, placements)
+    finish_pictures(conversion, bound, steps, sources, pitch, at_once, placements)
+    assert np.array_equal(bits_of(got), bits_of(expected))
+    assert not np.array_equal(bits_of(got), bits_of(empty))
+
+
+@pytest.mark.parametrize("pix_fmt", FORMATS)
+@pytest.mark.parametrize("color_space", ["RGB", "YCbCr"])
+@pytest.mark.parametrize("scale", [{}, {"scale_width": 23, "scale_height": 9}, {"scale_width": 90}])
+def test_at_once(device: torch.device, pix_fmt: str, color_space: Any, scale: dict[str, Any]) -> None:
+    desc = ProcessDesc(type="half", normalized=True, color_space=color_space, **scale, **IMAGENET)
+    check_at_once(device, pix_fmt, (34, 49), desc)
+
+
+@pytest.mark.parametrize("orientation", TURNS, ids=lambda turns: f"{turns.quarter_turns}{'m' * turns.mirrored}")
+@pytest.mark.parametrize("crop", ["random_crop", "center_crop", "none"])
+@pytest.mark.parametrize("scale", [{}, {"scale_width": 25, "scale_height": 21}])
+def test_turned_and_cropped_at_once(
+    device: torch.device, orientation: Orientation, crop: str, scale: dict[str, Any]
+) -> None:
+    arguments: dict[str, Any] = {} if crop == "none" else {"width": 17, "height": 11, crop: True}
+    check_at_once(device, "yuv420p", (30, 44), ProcessDesc(random_flip=True, **arguments, **scale), orientation)
+
+
+@pytest.mark.parametrize("kind", ["float", "half", "bfloat16", "byte"])
+@pytest.mark.parametrize("order", ["fchw", "whcf", "chwf"])
+def test_every_type_and_order_at_once(device: torch.device, kind: Any, order: str) -> None:
+    check_at_once(device, "yuv420p", (9, 140), ProcessDesc(type=kind, dimension_order=order, random_flip=True))
+
+
+@pytest.mark.parametrize("scale", [{}, {"scale_width": 224, "scale_height": 224}])
+def test_pictures_of_usual_size_at_once(device: torch.device, scale: dict[str, Any]) -> None:
+    if device.type != "cuda":
+        pytest.skip("takes the interpreter long")
+    for pix_fmt in ("yuv420p", "yuv420p10le"):
+        check_at_once(device, pix_fmt, (360, 640), ProcessDesc(type="half", normalized=True, **scale, **IMAGENET))
+
+
+def test_pictures_of_another_size_are_refused(device: torch.device) -> None:
+    sources, targets, placements = _sent(device, [[0, 0, 0]], [0], [[0, 0, 0]])
+    bound = ProcessDesc(scale_width=20, scale_height=10).bind(48, 64)
+    with pytest.raises(ValueError, match=r"pictures become \(48, 64\), and the description is for \(10, 20\)"):
+        finish_pictures(Conversion(SurfaceFormat.NV12, 8, (48, 64)), bound, (1, 1, 1), sources, 64, targets, placements)
 
 
 def test_batches_of_the_wrong_kind_are_refused(device: torch.device) -> None:

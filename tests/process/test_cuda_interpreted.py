@@ -18,6 +18,7 @@ CHOSEN = """
     or test_every_size and size1 and HWC or test_turned_and_cropped and CHW and crop1 and not 10le
     or test_scaled and (resize1 or resize7) and not 12le
     or test_every_type_and_order and (fchw or whcf) or test_every_crop_and_flip and bfloat16 and random_crop
+    or test_turned_and_cropped_at_once and random_crop or test_at_once and scale1 and RGB
     or test_any_pitch or test_copies or test_unused_bits or test_tables or test_several_threads
 """
 

@@ -10,19 +10,23 @@ from typing import Any
 import torch
 
 from framefeed.data.assembly import Assembly, Place, Samples, SampleShape
-from framefeed.data.videos import Videos
+from framefeed.data.videos import OpenVideo, Videos
 from framefeed.decode.nvdec import SurfaceLayout
 from framefeed.driver import on_device
+from framefeed.process.conversion import Conversion
 from framefeed.process.cuda import batch_layout, finish, placement
 from framefeed.process.desc import BaseKind, BoundDesc
 from framefeed.process.finish import DTYPES
 from framefeed.process.surfaces import Lane
 from framefeed.process.timelines import Moment, Timeline, default_timeline
 
-__all__ = ["DeviceAssembly", "DeviceBases", "Frames", "finish_frames"]
+__all__ = ["DeviceAssembly", "DeviceBases", "Frames", "Pictures", "finish_frames", "finish_pictures"]
 
 Frames = list[tuple[tuple[int, ...], Sequence[Place]]]
 """Frames for one batch: the addresses of their bases, and where they go."""
+
+Pictures = list[tuple[Any, "DeviceAssembly", Place]]
+"""Decoded pictures, each with the one place where it goes."""
 
 
 @dataclass(eq=False)
@@ -109,8 +113,7 @@ def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
                     found = work.get((id(own), layout.steps))
                     if found is None:
                         found = work[id(own), layout.steps] = (own, [])
-                    moves = own.desc.random_flip or own.base_size != own.output_size
-                    how = placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
+                    how = _placement(own, assembly, row)
                     which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
                     found[1].append((addresses[which], layout.address(row, order[k]), how))
     for (_, steps), (own, entries) in work.items():
@@ -118,3 +121,40 @@ def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
             part = entries[low : low + lane.placing.capacity]
             from_, to, placements = lane.placing.send(len(part), *zip(*part, strict=True))
             finish(own, steps, from_, to, placements, lane.stream, len(part))
+
+
+def finish_pictures(
+    video: OpenVideo, conversions: Mapping[BaseKind, Conversion], pictures: Pictures, lane: Lane
+) -> None:
+    """Launches what makes the final values of pictures, once for each description; nothing lies in between."""
+    for name, own in video.bound.items():
+        conversion = conversions[own.base]
+        plain = _is_plain(own)
+        by_steps: dict[Any, tuple[list[Any], list[int], list[tuple[int, int, int]]]] = {}
+        for picture, assembly, (row, k) in pictures:
+            place = assembly.places[name][k]
+            if place < 0:
+                continue
+            layout = assembly.layouts[name]
+            surfaces, targets, placements = by_steps.setdefault(layout.steps, ([], [], []))
+            surfaces.append(picture)
+            targets.append(layout.address(row, place))
+            if not plain:
+                placements.append(_placement(own, assembly, row))
+        for steps, (surfaces, targets, placements) in by_steps.items():
+            if plain:
+                lane.convert(conversion, surfaces, targets)
+            else:
+                lane.finish(conversion, own, steps, surfaces, targets, placements)
+
+
+def _placement(own: BoundDesc, assembly: DeviceAssembly, row: int) -> tuple[int, int, int]:
+    moves = own.desc.random_flip or own.base_size != own.output_size
+    return placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
+
+
+def _is_plain(own: BoundDesc) -> bool:
+    """Whether what is kept of a frame is already what goes into the batch."""
+    desc = own.desc
+    plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
+    return plain and own.base_size == own.output_size

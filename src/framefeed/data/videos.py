@@ -70,6 +70,11 @@ class OpenVideo:
         return sum(3 * height * width for _, height, width in self.base_shapes.values())
 
     @cached_property
+    def shares_no_base(self) -> bool:
+        """Whether each description has a base of its own."""
+        return len(self.base_shapes) == len(self.bound)
+
+    @cached_property
     def kept_size(self) -> tuple[int, int] | None:
         """Lines and bytes of a line of a frame that is kept as a GPU decodes it; None where its bases are kept.
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from framefeed.data.assembly import Assembly, Place, Samples, SampleShape, write_bases
-from framefeed.data.assembly_cuda import DeviceAssembly, DeviceBases, Frames, finish_frames
+from framefeed.data.assembly_cuda import DeviceAssembly, DeviceBases, Frames, Pictures, finish_frames, finish_pictures
 from framefeed.data.switching import Switching
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.data.work import Taken
@@ -184,8 +184,7 @@ class CudaWorkshop:
                 taken.error = _other_size(video, layout, taken.number)
             return
         at_once = len(pictures)
-        plain = _plain_name(video)
-        if any(_goes_through(taken, video) and not (plain is not None and _is_single(taken)) for taken in pictures):
+        if any(_goes_through(taken, video) and not _goes_straight(taken, video) for taken in pictures):
             at_once = _scratch_frames(video)
         for low in range(0, len(pictures), at_once):
             self._convert(video, conversions, lane, pictures[low : low + at_once])
@@ -207,17 +206,15 @@ class CudaWorkshop:
             lane.copy([taken.picture for taken in kept], to, video.kept_size)
         surfaces: list[Surface] = []
         targets: list[tuple[int, ...]] = []
-        plain = _plain_name(video)
+        straight: Pictures = []
         for number, taken in enumerate(pictures):
             if not _goes_through(taken, video):
                 if taken.bases is None or video.kept_size is not None:
                     continue  # nobody wants it now
                 addresses = taken.bases.addresses
-            elif plain is not None and _is_single(taken):
-                batch, ((row, k),) = taken.places[0]
-                assert isinstance(batch, DeviceAssembly)
-                surfaces.append(taken.picture)
-                targets.append((batch.layouts[plain].address(row, batch.places[plain][k]),))
+            elif _goes_straight(taken, video):
+                assembly, (place,) = taken.places[0]
+                straight.append((taken.picture, assembly, place))  # type: ignore[arg-type]
                 continue
             else:
                 begin = lane.scratch(_scratch_frames(video) * video.base_bytes)
@@ -228,6 +225,8 @@ class CudaWorkshop:
                 batches[assembly].append((addresses, places))  # type: ignore[index]
         for which, conversion in enumerate(conversions if surfaces else ()):
             lane.convert(conversion, surfaces, [addresses[which] for addresses in targets])
+        if straight:
+            finish_pictures(video, dict(zip(video.base_shapes, conversions, strict=True)), straight, lane)
         finish_frames(batches, lane)
         self._end(lane, pictures, batches)
 
@@ -365,16 +364,6 @@ def _in_use(kept: Iterable[DeviceBases]) -> Iterator[Moment]:
     return (moment for bases in kept for moment in bases.in_use.values())
 
 
-def _plain_name(video: OpenVideo) -> str | None:
-    """The name of the only description, where what is kept of a frame is already what goes into the batch."""
-    if len(video.bound) > 1:
-        return None
-    ((name, bound),) = video.bound.items()
-    desc = bound.desc
-    plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
-    return name if plain and bound.base_size == bound.output_size else None
-
-
 def _goes_through(taken: Taken, video: OpenVideo) -> bool:
     """Whether bases are made of a picture only to be put into batches."""
     return bool(taken.places) and (taken.bases is None or video.kept_size is not None)
@@ -395,9 +384,9 @@ def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:
     return SurfaceLayout(stream.width, stream.height, columns, lines * columns, planes, "NV12")
 
 
-def _is_single(taken: Taken) -> bool:
-    """Whether a picture goes to one place."""
-    return len(taken.places) == 1 and len(taken.places[0][1]) == 1
+def _goes_straight(taken: Taken, video: OpenVideo) -> bool:
+    """Whether nothing is gained by making bases of such a picture first: each would be used once."""
+    return len(taken.places) == 1 and len(taken.places[0][1]) == 1 and video.shares_no_base
 
 
 def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Literal
 from framefeed.process.desc import BaseKind, Crop, Size
 from framefeed.types import Orientation, StreamInfo
 
-__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table"]
+__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "way_back"]
 
 Layout = Literal["CHW", "HWC"]
 
@@ -173,12 +173,7 @@ def conversion_table(conversion: Conversion) -> list[int]:
 def _geometry(conversion: Conversion) -> tuple[int, ...]:
     """Lines, columns, top, left, first, per line, per column, per channel."""
     top, left, height, width = conversion.crop or (0, 0, *conversion.upright_size)
-    # Where lying pixels come to lie is linear, and as every step is one line or one column, so is the way back.
-    (origin, origin_column), next_line, next_column = (
-        _upright(place, conversion.orientation, conversion.lying_size) for place in ((0, 0), (1, 0), (0, 1))
-    )
-    by_line = (next_line[0] - origin, next_line[1] - origin_column)
-    by_column = (next_column[0] - origin, next_column[1] - origin_column)
+    (origin, origin_column), by_line, by_column = _turning(conversion)
     corners = [
         tuple((down - origin) * step[0] + (across - origin_column) * step[1] for step in (by_line, by_column))
         for down, across in ((top, left), (top + height - 1, left + width - 1))
@@ -193,6 +188,31 @@ def _geometry(conversion: Conversion) -> tuple[int, ...]:
 
     channel = height * width if conversion.layout == "CHW" else 1
     return lines, columns, *first, offset(down - top, across - left), offset(*by_line), offset(*by_column), channel
+
+
+def way_back(conversion: Conversion) -> tuple[int, int, int, int]:
+    """Where the pixels of a result lie in the picture that is scaled but not turned: of which line, of which column.
+
+    Each is told by the first one and by what a step adds to it. Lines of the result lie in columns of the picture where
+    it is turned on its side.
+    """
+    top, left, *_ = conversion.crop or (0, 0)
+    (origin, origin_column), *ways = _turning(conversion)
+    down, across = ((top - origin) * way[0] + (left - origin_column) * way[1] for way in ways)
+    return down, sum(ways[0]), across, sum(ways[1])  # one of the two is 0
+
+
+def _turning(conversion: Conversion) -> tuple[Size, Size, Size]:
+    """Where the first pixel of a lying picture comes to lie, and how far from it the next line and column do.
+
+    That is linear, and as every step is one line or one column, so is the way back.
+    """
+    (origin, origin_column), next_line, next_column = (
+        _upright(place, conversion.orientation, conversion.lying_size) for place in ((0, 0), (1, 0), (0, 1))
+    )
+    by_line = (next_line[0] - origin, next_line[1] - origin_column)
+    by_column = (next_column[0] - origin, next_column[1] - origin_column)
+    return (origin, origin_column), by_line, by_column
 
 
 def _upright(place: Size, orientation: Orientation, size: Size) -> Size:

@@ -15,13 +15,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from framefeed.process.conversion import Conversion, color_mode, conversion_table
+from framefeed.process.conversion import Conversion, color_mode, conversion_table, way_back
 from framefeed.process.desc import BoundDesc, Draw, Size
 from framefeed.process.finish import DTYPES, value_tables
-from framefeed.process.kernels import COLUMNS, LINES, copy_kernel, finish_kernel, plain_kernel, scaled_kernel
+from framefeed.process.kernels import (
+    COLUMNS,
+    LINES,
+    copy_kernel,
+    finish_kernel,
+    picture_kernel,
+    plain_kernel,
+    scaled_kernel,
+)
 from framefeed.process.tables import on_stream
 
-__all__ = ["BatchLayout", "batch_layout", "convert", "copy_pictures", "finish", "placement"]
+__all__ = ["BatchLayout", "batch_layout", "convert", "copy_pictures", "finish", "finish_pictures", "placement"]
 
 # A program's share of a picture, in lines and columns.
 PLAIN_TILE = (8, 128)
@@ -34,7 +42,7 @@ class _Kept:
     """Small things on devices that are made once and never given up, so that no kernel in flight can lose them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is made may need another one
         self._kept: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -77,6 +85,15 @@ class _Launch:
     constants: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class _PictureLaunch:
+    """A conversion and a description that are ready for a device."""
+
+    tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    grid: tuple[int, int]
+    constants: tuple[Any, ...]
+
+
 def convert(
     conversion: Conversion,
     sources: torch.Tensor,
@@ -96,15 +113,19 @@ def convert(
         count: How many of them there are, where the tables have room for more.
     """
     count = _count({"targets": (targets, 1), "sources": (sources, 3)}, count)
-    if conversion.surface.wide and pitch % 2:
-        raise ValueError(f"the pitch of 16-bit samples must be even, got {pitch}")
+    samples = _in_samples(conversion, pitch)
     if count == 0:
         return
     launch: _Launch = _KEPT.get((conversion, sources.device), lambda: _prepare(conversion, sources.device))
-    samples = pitch // 2 if conversion.surface.wide else pitch
     with on_stream(stream, sources.device):
         arguments = (launch.table, sources, targets, samples, *launch.constants)
         _run(launch.kernel, (*launch.grid, count), (sources.device, samples % 16, *launch.constants), arguments)
+
+
+def _in_samples(conversion: Conversion, pitch: int) -> int:
+    if conversion.surface.wide and pitch % 2:
+        raise ValueError(f"the pitch of 16-bit samples must be even, got {pitch}")
+    return pitch // 2 if conversion.surface.wide else pitch
 
 
 def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
@@ -185,6 +206,46 @@ def finish(
         _run(finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
 
 
+def finish_pictures(
+    conversion: Conversion,
+    bound: BoundDesc,
+    steps: tuple[int, int, int],
+    sources: torch.Tensor,
+    pitch: int,
+    targets: torch.Tensor,
+    placements: torch.Tensor,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """What ``convert`` and ``finish`` do one after the other, in one launch and with the same bits.
+
+    Args:
+        conversion: What the pictures are, and what ``bound.base`` makes of them.
+        bound: The description.
+        steps: Those of the batches' layout; the same for all of them.
+        sources: As for ``convert``.
+        pitch: Bytes from one line to the next, in all planes of all these pictures.
+        targets: int64 (n,) on the device: where the frames begin in their batches.
+        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"targets": (targets, 1), "sources": (sources, 3), "placements": (placements, 3)}, count)
+    samples = _in_samples(conversion, pitch)
+    if conversion.output_size != bound.base_size:
+        raise ValueError(f"pictures become {conversion.output_size}, and the description is for {bound.base_size}")
+    if count == 0:
+        return
+    device = sources.device
+    launch: _PictureLaunch = _KEPT.get(
+        (conversion, bound, steps, device), lambda: _prepare_pictures(conversion, bound, steps, device)
+    )
+    with on_stream(stream, device):
+        arguments = (*launch.tables, sources, targets, placements, samples, *launch.constants)
+        variant = (device, samples % 16, launch.tables[2].dtype, *launch.constants)
+        _run(picture_kernel, (*launch.grid, count), variant, arguments)
+
+
 def copy_pictures(
     sources: torch.Tensor,
     pitch: int,
@@ -217,6 +278,20 @@ def copy_pictures(
 def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor:
     """Size of the output and of the base; steps of channel, line and column."""
     return torch.tensor([*bound.output_size, *bound.base_size, *steps], dtype=torch.int64)
+
+
+def _prepare_pictures(
+    conversion: Conversion, bound: BoundDesc, steps: tuple[int, int, int], device: torch.device
+) -> _PictureLaunch:
+    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device))
+    # Size of the output; width of what is converted; steps of channel, line and column; the way back to the picture.
+    places = torch.tensor([*bound.output_size, bound.base_size[1], *steps, *way_back(conversion)], dtype=torch.int64)
+    tile = SCALED_TILE if conversion.scales else PLAIN_TILE
+    return _PictureLaunch(
+        (plain.table, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))),
+        _grid(bound.output_size, tile),
+        (conversion.scales, conversion.orientation.swaps_sides, *plain.constants),
+    )
 
 
 def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise MissingBackend("Triton", "frames on a GPU are converted with it; install it: pip install triton") from error
 
-__all__ = ["COLUMNS", "LINES", "copy_kernel", "finish_kernel", "plain_kernel", "scaled_kernel"]
+__all__ = ["COLUMNS", "LINES", "copy_kernel", "finish_kernel", "picture_kernel", "plain_kernel", "scaled_kernel"]
 
 _jit: Callable[[Callable[..., None]], Any] = triton.jit
 _jit_part: Callable[[Callable[..., Any]], Any] = triton.jit
@@ -111,25 +111,20 @@ def _store(
     tl.store(target + offset + 2 * step, three.to(tl.uint8), mask=kept)
 
 
-@_jit
-def plain_kernel(
+@_jit_part
+def _plain_pixels(
     table: tl.tensor,
     sources: tl.tensor,
-    targets: tl.tensor,
+    frame: tl.tensor,
+    down: tl.tensor,
+    across: tl.tensor,
+    kept: tl.tensor,
     pitch: tl.tensor,
     wide: tl.constexpr,
     planar: tl.constexpr,
     colors: tl.constexpr,
-    tile_lines: tl.constexpr,
-    tile_columns: tl.constexpr,
-) -> None:
-    """Converts pictures of the size that they have. ``pitch`` is in samples."""
-    frame = tl.program_id(2)
-    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
-    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
-    kept = (line < tl.load(table + LINES)) & (column < tl.load(table + COLUMNS))
-    down = line + tl.load(table + TOP)
-    across = column + tl.load(table + LEFT)
+) -> tl.tensor:
+    """Pixels of a picture of the size that it has."""
     luma = _plane(sources, frame, 0, wide)
     chroma = _plane(sources, frame, 1, wide)
     y = tl.load(luma + down * pitch + across, mask=kept, other=0).to(tl.int32)
@@ -153,7 +148,30 @@ def plain_kernel(
         y, cb, cr = _accurate_rgb(table, y * unit, cb * unit, cr * unit)
     elif wide:
         y, cb, cr = _upper_byte(y), _upper_byte(cb), _upper_byte(cr)
-    _store(targets, frame, table, line, column, y, cb, cr)
+    return y, cb, cr
+
+
+@_jit
+def plain_kernel(
+    table: tl.tensor,
+    sources: tl.tensor,
+    targets: tl.tensor,
+    pitch: tl.tensor,
+    wide: tl.constexpr,
+    planar: tl.constexpr,
+    colors: tl.constexpr,
+    tile_lines: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:
+    """Converts pictures of the size that they have. ``pitch`` is in samples."""
+    frame = tl.program_id(2)
+    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
+    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
+    kept = (line < tl.load(table + LINES)) & (column < tl.load(table + COLUMNS))
+    down = line + tl.load(table + TOP)
+    across = column + tl.load(table + LEFT)
+    one, two, three = _plain_pixels(table, sources, frame, down, across, kept, pitch, wide, planar, colors)
+    _store(targets, frame, table, line, column, one, two, three)
 
 
 @_jit_part
@@ -220,24 +238,19 @@ def _round(value: tl.tensor, unit: tl.constexpr) -> tl.tensor:
     return (value * unit + 0.5).to(tl.int32)
 
 
-@_jit
-def scaled_kernel(
+@_jit_part
+def _scaled_pixels(
     table: tl.tensor,
     sources: tl.tensor,
-    targets: tl.tensor,
+    frame: tl.tensor,
+    down: tl.tensor,
+    across: tl.tensor,
     pitch: tl.tensor,
     wide: tl.constexpr,
     planar: tl.constexpr,
     colors: tl.constexpr,
-    tile_lines: tl.constexpr,
-    tile_columns: tl.constexpr,
-) -> None:
-    """Scales pictures plane by plane, then converts colours. ``pitch`` is in samples."""
-    frame = tl.program_id(2)
-    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
-    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
-    down = line + tl.load(table + TOP)
-    across = column + tl.load(table + LEFT)
+) -> tl.tensor:
+    """Pixels of a picture that is scaled plane by plane, before colours are converted."""
     unused = tl.load(table + UNUSED_BITS)
     step: tl.constexpr = 1 if planar else 2
     luma = _plane(sources, frame, 0, wide)
@@ -253,6 +266,28 @@ def scaled_kernel(
     else:
         unit: tl.constexpr = 2.0 if wide else 512.0
         one, two, three = _accurate_rgb(table, _round(y, unit), _round(cb, unit), _round(cr, unit))
+    return one, two, three
+
+
+@_jit
+def scaled_kernel(
+    table: tl.tensor,
+    sources: tl.tensor,
+    targets: tl.tensor,
+    pitch: tl.tensor,
+    wide: tl.constexpr,
+    planar: tl.constexpr,
+    colors: tl.constexpr,
+    tile_lines: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:
+    """Scales pictures and converts them. ``pitch`` is in samples."""
+    frame = tl.program_id(2)
+    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
+    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
+    down = line + tl.load(table + TOP)
+    across = column + tl.load(table + LEFT)
+    one, two, three = _scaled_pixels(table, sources, frame, down, across, pitch, wide, planar, colors)
     _store(targets, frame, table, line, column, one, two, three)
 
 
@@ -282,6 +317,51 @@ def finish_kernel(
     for channel in tl.static_range(3):
         pixel = tl.load(base + channel * height * width, mask=kept, other=0).to(tl.int32)
         tl.store(target + channel * tl.load(table + 4), tl.load(values + channel * 256 + pixel), mask=kept)
+
+
+@_jit
+def picture_kernel(
+    table: tl.tensor,
+    places: tl.tensor,
+    values: tl.tensor,
+    sources: tl.tensor,
+    targets: tl.tensor,
+    placements: tl.tensor,
+    pitch: tl.tensor,
+    scales: tl.constexpr,
+    swaps: tl.constexpr,
+    wide: tl.constexpr,
+    planar: tl.constexpr,
+    colors: tl.constexpr,
+    tile_lines: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:
+    """Makes final values of pictures: what two kernels would do one after the other, and nothing lies in between.
+
+    ``swaps`` says that lines of the result are columns of the picture.
+    """
+    frame = tl.program_id(2)
+    line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
+    column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
+    kept = (line < tl.load(places)) & (column < tl.load(places + 1))
+    below = line + tl.load(placements + frame * 3).to(tl.int32)
+    beside = column + tl.load(placements + frame * 3 + 1).to(tl.int32)
+    flipped = tl.load(placements + frame * 3 + 2) != 0
+    beside = tl.where(flipped, tl.load(places + 2).to(tl.int32) - 1 - beside, beside)
+    if swaps:
+        below, beside = beside, below
+    down = tl.load(places + 6).to(tl.int32) + below * tl.load(places + 7).to(tl.int32)
+    across = tl.load(places + 8).to(tl.int32) + beside * tl.load(places + 9).to(tl.int32)
+    if scales:
+        one, two, three = _scaled_pixels(table, sources, frame, down, across, pitch, wide, planar, colors)
+    else:
+        one, two, three = _plain_pixels(table, sources, frame, down, across, kept, pitch, wide, planar, colors)
+    target = tl.load(targets + frame).to(tl.pointer_type(values.dtype.element_ty))
+    target = target + line * tl.load(places + 4) + column * tl.load(places + 5)
+    step = tl.load(places + 3)
+    tl.store(target, tl.load(values + one, mask=kept, other=0), mask=kept)
+    tl.store(target + step, tl.load(values + 256 + two, mask=kept, other=0), mask=kept)
+    tl.store(target + 2 * step, tl.load(values + 512 + three, mask=kept, other=0), mask=kept)
 
 
 @_jit

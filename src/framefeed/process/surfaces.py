@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from framefeed.driver import copy_on_device
 from framefeed.process.conversion import Conversion, SurfaceFormat
-from framefeed.process.cuda import convert, copy_pictures
+from framefeed.process.cuda import convert, copy_pictures, finish_pictures
+from framefeed.process.desc import BoundDesc
 from framefeed.process.tables import TableRing
 from framefeed.process.timelines import Timeline
 
@@ -61,20 +62,36 @@ class Lane:
         self.stream = stream
         self.placing = TableRing(stream.device, stream, (1, 1, 3))
         self._converting = TableRing(stream.device, stream, (3, 1))
+        self._finishing = TableRing(stream.device, stream, (3, 1, 3))
         self._copying = TableRing(stream.device, stream, (1, 1))
         self._scratch: torch.Tensor | None = None
         self.timeline = Timeline(int(stream.cuda_stream))
 
     def convert(self, conversion: Conversion, surfaces: Sequence[Any], targets: Sequence[int]) -> None:
         """Converts surfaces of one layout; each result goes to the address beside it."""
-        layout = surfaces[0].layout
-        offsets = np.array([offset if offset >= 0 else 0 for offset in layout.planes], np.int64)
-        most = self._converting.capacity
+        pitch, most = surfaces[0].layout.pitch, self._converting.capacity
         for low in range(0, len(surfaces), most):
             part = targets[low : low + most]
-            begins = np.array([surface.address for surface in surfaces[low : low + most]], np.int64)
-            sources, to = self._converting.send(len(part), begins[:, None] + offsets, part)
-            convert(conversion, sources, layout.pitch, to, self.stream, len(part))
+            sources, to = self._converting.send(len(part), _planes(surfaces[low : low + most]), part)
+            convert(conversion, sources, pitch, to, self.stream, len(part))
+
+    def finish(
+        self,
+        conversion: Conversion,
+        bound: BoundDesc,
+        steps: tuple[int, int, int],
+        surfaces: Sequence[Any],
+        targets: Sequence[int],
+        placements: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """Makes final values of surfaces of one layout, as ``process.cuda.finish_pictures`` does."""
+        pitch, most = surfaces[0].layout.pitch, self._finishing.capacity
+        for low in range(0, len(surfaces), most):
+            part = targets[low : low + most]
+            sources, to, how = self._finishing.send(
+                len(part), _planes(surfaces[low : low + most]), part, placements[low : low + most]
+            )
+            finish_pictures(conversion, bound, steps, sources, pitch, to, how, self.stream, len(part))
 
     def copy(self, surfaces: Sequence[Any], targets: Sequence[int], size: tuple[int, int]) -> None:
         """Copies surfaces of one layout as they are, to the addresses beside them.
@@ -97,6 +114,12 @@ class Lane:
             with torch.cuda.stream(self.stream):
                 self._scratch = torch.empty(num_bytes, dtype=torch.uint8, device=self.stream.device)
         return self._scratch.data_ptr()
+
+
+def _planes(surfaces: Sequence[Any]) -> NDArray[np.int64]:
+    """Where the planes of surfaces of one layout begin."""
+    offsets = np.array([offset if offset >= 0 else 0 for offset in surfaces[0].layout.planes], np.int64)
+    return np.array([surface.address for surface in surfaces], np.int64)[:, None] + offsets
 
 
 _lanes: dict[int, Lane] = {}
