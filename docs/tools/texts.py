@@ -135,6 +135,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "cpu-2-cores": numbers,
     "training-2-cores": training_numbers,
     "readers-2-cores": readers_numbers,
+    "readers-h200": readers_numbers,
     "gpu-h200": gpu_numbers,
     "training-budgets": _budgets,
     "store-slow-disk": _store,

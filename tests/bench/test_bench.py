@@ -71,4 +71,5 @@ def test_readme_has_the_committed_numbers() -> None:
     readme = (ROOT / "README.md").read_text()
     assert numbers(json.loads(RESULTS.read_text())) in readme
     assert training_numbers(json.loads(RESULTS.with_name("training-2-cores.json").read_text())) in readme
-    assert readers_numbers(json.loads(RESULTS.with_name("readers-2-cores.json").read_text())) in readme
+    for name in ("readers-2-cores.json", "readers-h200.json"):
+        assert readers_numbers(json.loads(RESULTS.with_name(name).read_text())) in readme

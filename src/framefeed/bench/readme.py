@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from framefeed.bench.suite.compare import ratio_of
+from framefeed.bench.suite.compare import comparisons
 
 __all__ = ["gpu_numbers", "numbers", "put_numbers", "readers_numbers", "training_numbers"]
 
 NUMBERS, TRAINING, GPU, READERS = "numbers", "training numbers", "gpu numbers", "readers numbers"
+READERS_GPU = "gpu readers numbers"
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -146,12 +147,17 @@ def gpu_numbers(document: dict[str, Any]) -> str:
 
 
 def readers_numbers(document: dict[str, Any]) -> str:
-    """The numbers of ``framefeed bench`` as Markdown: for each case the geometric mean over the videos."""
+    """The numbers of ``framefeed bench`` as Markdown: for each case the geometric mean over the videos.
+
+    Ratios are those to the fastest of the others. A video does not count for them where that one gave wrong frames
+    and framefeed is faster than the rest.
+    """
     machine, versions, config = document["machine"], document["versions"], document["configuration"]
     readers = config["readers"]
     names = [f"{name} {versions[name]}" if name in versions else name for name in readers]
+    gpu = f"{machine['gpu']['name']}, " if _on_gpu(document) else ""
     lines = [
-        f"{machine['cpus_used']} cores of an {machine['cpu']}, {len(document['videos'])} clips of "
+        f"{gpu}{machine['cpus_used']} cores of an {machine['cpu']}, {len(document['videos'])} clips of "
         f"{document['videos'][0]['width']}x{document['videos'][0]['height']} (H.264, HEVC, VP9; groups of 12 to 250), "
         f"geometric means of medians. {', '.join(names)}.",
         "",
@@ -163,25 +169,21 @@ def readers_numbers(document: dict[str, Any]) -> str:
         right = {name: [row["median"] for row in rows if row["reader"] == name and _is_right(row)] for name in readers}
         videos = len({row["video"] for row in rows})
         cells = [_mean(right[name], videos) for name in readers]
-        ahead = statistics.geometric_mean(
-            [
-                ratio_of(row, max((other for other in rows if _rivals(row, other)), key=lambda other: other["median"]))
-                for row in rows
-                if row["reader"] == "framefeed"
-            ]
-        )
+        pairs = [pair for pair in comparisons(document) if pair.case == case]
+        ratios = [pair.ratio for pair in pairs if pair.ratio < 1 or not pair.passed_over]
+        ahead = f"**{statistics.geometric_mean(ratios):.2f}x**" if ratios else "-"
         bad = sorted({row["reader"] for row in rows if row["wrong"]})
-        wrong = ", ".join(f"{name} {sum(row['wrong'] for row in rows if row['reader'] == name)}" for name in bad)
-        lines.append(f"| {_CASE_TITLES.get(case, case)} | {' | '.join(cells)} | **{ahead:.2f}x** | {wrong or 'none'} |")
+        wrong = ", ".join(f"{name} {sum(row['wrong'] or 0 for row in rows if row['reader'] == name)}" for name in bad)
+        lines.append(f"| {_CASE_TITLES.get(case, case)} | {' | '.join(cells)} | {ahead} | {wrong or 'none'} |")
     return "\n".join(lines)
+
+
+def _on_gpu(document: dict[str, Any]) -> bool:
+    return any(device != "cpu" for device in document["configuration"]["devices"])
 
 
 def _is_right(row: dict[str, Any]) -> bool:
     return not row["wrong"] and not row["error"] and row.get("median") is not None
-
-
-def _rivals(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    return other["reader"] != row["reader"] and other["video"] == row["video"] and _is_right(other)
 
 
 def _mean(rates: list[float], expected: int) -> str:
@@ -226,7 +228,8 @@ def section(results: Path) -> tuple[str, str]:
     if "bench.gpu" in document["command"]:
         text, mark, made_by = gpu_numbers(document), GPU, "make bench-gpu"
     elif document["command"].startswith("framefeed bench"):
-        text, mark, made_by = readers_numbers(document), READERS, document["command"]
+        mark = READERS_GPU if _on_gpu(document) else READERS
+        text, made_by = readers_numbers(document), document["command"]
     elif "bench.training" in document["command"]:
         text, mark, made_by = training_numbers(document), TRAINING, "python -m framefeed.bench.training"
     else:
