@@ -218,6 +218,11 @@ class Order:
             blocks = [block for block in self._blocks if not block.freed]
             return any(block.begin <= begin and begin + size <= block.end for block in blocks)
 
+    def allocated(self) -> int:
+        """Bytes of memory that have not gone back."""
+        with self._lock:
+            return sum(block.end - block.begin for block in self._blocks if not block.freed)
+
     def read(self, begin: int, size: int, stream: int, what: str = "reading") -> None:
         """Notes that something is read."""
         self._touch(begin, size, stream, False, what)

@@ -222,6 +222,34 @@ def test_the_loader(order: str, share: float, type_: Any, gpu: StandIn, clip_fol
     assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
 
 
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_memory_over_many_batches(
+    share: float, gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is allocated on the device, and how many decoders there are, does not depend on how long one reads."""
+    # Each thread gets memory of that size when it needs it first, which may be late.
+    monkeypatch.setattr("framefeed.data.workshop_cuda.MAX_SCRATCH_FRAMES", 4)
+    paths = [str(clips.make(name, clip_folder)) for name in ("h264_b_pyramid", "hevc_open_gop")]
+    processing = {
+        "whole": ProcessDesc(type="byte"),
+        "half": ProcessDesc(type="half", color_space="YCbCr", index_map=[0, -1]),
+    }
+    dataset = VideoDataset(paths, 2, processing=processing)
+    loader = VideoLoader(dataset, 4, order="shuffle", memory_budget=int(share * 2e6))
+    allocated = []
+    for _ in range(24):
+        most = 0
+        for batch in loader:
+            gpu.look_at(batch["whole"])
+            gpu.look_at(batch["half"])
+            most = max(most, gpu.order.allocated())
+        allocated.append(most)
+    assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
+    # Another decoder may come late, with what belongs to it. All batches of an epoch are as much as nearly all the rest.
+    assert max(allocated[12:]) <= 1.5 * max(allocated[:12])
+    assert loader.stats().memory_peak <= loader.memory_budget
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_several_descriptions(mixed: bool, share: float, gpu: StandIn, clip_folder: Path) -> None:
