@@ -245,7 +245,7 @@ def test_memory_over_many_batches(
             most = max(most, gpu.order.allocated())
         allocated.append(most)
     assert gpu.decoders <= 2 * 2 * standin.UNITS  # for each of two codecs
-    # Another decoder may come late, with what belongs to it. All batches of an epoch are as much as nearly all the rest.
+    # Another decoder may come late, with what belongs to it. Batches of an epoch are as much as nearly all the rest.
     assert max(allocated[12:]) <= 1.5 * max(allocated[:12])
     assert loader.stats().memory_peak <= loader.memory_budget
 
