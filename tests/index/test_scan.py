@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -14,11 +15,12 @@ import clips
 from framefeed import VideoIndex
 from framefeed.index import scan as scanning
 from framefeed.index.bitstream import PacketKind
+from framefeed.index.container import stream_info
 from framefeed.index.table import DISCARD, KEY
 from framefeed.media import PathMedia, open_media, read_rows
 from framefeed.samples import write_clip
 from framefeed.source import open_source
-from framefeed.types import NO_PTS
+from framefeed.types import NO_PTS, Orientation
 
 KINDS = sorted(clips.KINDS)
 
@@ -27,6 +29,32 @@ def _demuxed(path: Path, stream_index: int) -> list[av.Packet[av.VideoStream]]:
     with av.open(path) as container:
         stream = container.streams[stream_index]
         return [packet for packet in container.demux(stream) if packet.size]  # type: ignore[misc]
+
+
+class _Crashing:
+    """What PyAV has, but for an attribute: asking PyAV 17 for an unknown pixel format ends the process."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    @property
+    def codec_context(self) -> _Crashing:
+        return _Crashing(self._real.codec_context)
+
+    @property
+    def pix_fmt(self) -> str:
+        raise AssertionError("the process would have ended")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_pixel_formats_that_are_not_known_yet(clip_folder: Path) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    with av.open(path, options=scanning._WITHOUT_DECODING) as container:
+        stream: Any = _Crashing(container.streams.video[0])
+        assert stream.codec_context.format is None
+        assert stream_info(container, stream, Orientation()).pix_fmt == "yuv420p"
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -94,10 +94,11 @@ def stream_info(container: InputContainer, stream: VideoStream, orientation: Ori
     ratio = stream.sample_aspect_ratio
     assert stream.time_base is not None
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
-    look = read_look(extradata) if context.pix_fmt is None and codec == "h264" else None
+    pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes if it is unknown
+    look = read_look(extradata) if not pix_fmt and codec == "h264" else None
     if look is None:
         colors = (context.color_range, context.color_primaries, context.color_trc, context.colorspace)
-        look = Look(context.pix_fmt or "", *(int(value) for value in colors))
+        look = Look(pix_fmt, *(int(value) for value in colors))
     return StreamInfo(
         codec=codec,
         codec_tag=context.codec_tag,
