@@ -331,7 +331,7 @@ def write_clip(
             context.codec_tag = tag
         if interlaced:
             context.flags |= av.codec.context.Flags.interlaced_dct | av.codec.context.Flags.interlaced_me
-            context.field_order = 2  # AV_FIELD_TT
+            context.options = {**context.options, "field_order": "tt"}  # PyAV 17 has no attribute for it
         if rotation is not None or hflip:
             stream.set_display_rotation(rotation or 0, hflip=hflip)
         if color is not None:
