@@ -299,7 +299,8 @@ def read_rows(media: Media, pos: NDArray[np.int64], size: NDArray[np.int64], len
     buffer = np.empty(BLOCK + length, np.uint8)
     view = buffer.data
     row = np.dtype((np.void, length))
-    every = np.ndarray(BLOCK + 1, row, buffer, strides=(1,))  # the rows that begin at each byte of the buffer
+    # The rows that begin at each byte of the buffer.
+    every: NDArray[np.void] = np.ndarray(BLOCK + 1, row, buffer, strides=(1,))
     rows = np.empty(len(pos), row)
     with media.opened() if isinstance(media, PathMedia) else nullcontext() as descriptor:
         for first, last, places, runs in _blocks(pos, length):

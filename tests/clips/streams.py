@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -71,7 +71,7 @@ def _mux_sound(container: av.container.OutputContainer, stream: av.AudioStream) 
 
 def _picture_bytes() -> bytes:
     """A JPEG of another size than the video."""
-    encoder = av.CodecContext.create("mjpeg", "w")
+    encoder: Any = av.CodecContext.create("mjpeg", "w")
     encoder.width, encoder.height, encoder.pix_fmt = 64, 64, "yuvj420p"
     encoder.time_base = Fraction(1, 30)
     frame = samples.painted_frame(999, 64, 64, pix_fmt="yuvj420p")
@@ -91,7 +91,7 @@ def _cover_mkv(folder: Path) -> Path:
 def _cover_mp4(folder: Path) -> Path:
     target = folder / "cover_mp4.mp4"
     with av.open(target, "w") as container:
-        cover = container.add_stream("mjpeg", rate=30)
+        cover: Any = container.add_stream("mjpeg", rate=30)
         cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
         cover.disposition = av.stream.Disposition.attached_pic
         video = _add_video(container, SMALL)

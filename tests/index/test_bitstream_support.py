@@ -110,7 +110,8 @@ def classify_packets(
     classifier = make_classifier(codec, extradata)
     assert classifier is not None
     rest = list(packets)
-    kinds, recovery = [np.zeros(0, np.uint16)], [np.zeros(0, np.int32)]
+    kinds: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
+    recovery: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
     while rest:
         part, rest = rest[:chunk], rest[chunk:]
         heads = np.zeros((len(part), HEAD), np.uint8)
@@ -130,4 +131,4 @@ def classify_packets(
 
 def having(kinds: NDArray[np.uint16], kind: PacketKind) -> list[int]:
     """Numbers of the packets that have a flag."""
-    return np.flatnonzero(kinds & kind).tolist()
+    return [int(number) for number in np.flatnonzero(kinds & kind)]

@@ -107,7 +107,7 @@ def test_long_files_are_looked_at_in_part() -> None:
 def test_what_says_nothing_is_refused() -> None:
     ids = np.arange(4)
     with pytest.raises(ValueError, match="needs a group with two values"):
-        estimate_correlation(np.arange(4.0), ids, ids)
+        estimate_correlation(np.array([0.0, 1, 2, 3]), ids, ids)
     with pytest.raises(ValueError, match="needs a group with two values"):
         estimate_correlation(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
     with pytest.raises(ValueError, match="all values are the same"):
@@ -115,4 +115,4 @@ def test_what_says_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         estimate_correlation(np.array([1, np.nan, 2, 3]), ids // 2, ids // 2)
     with pytest.raises(ValueError, match="a frame has two values"):
-        estimate_correlation(np.arange(4.0), ids // 2, ids // 2, np.zeros(4, np.int64))
+        estimate_correlation(np.array([0.0, 1, 2, 3]), ids // 2, ids // 2, np.zeros(4, np.int64))

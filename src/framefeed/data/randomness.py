@@ -56,7 +56,7 @@ def uniforms(seed: int, epoch: int, samples: NDArray[np.int64], which: int) -> N
         samples: Sample numbers, in any order.
         which: Which of a sample's numbers: each use of randomness takes another.
     """
-    state = np.zeros(1, np.uint64)
+    state: NDArray[np.uint64] = np.zeros(1, np.uint64)
     for name, value in (("seed", seed), ("epoch", epoch), ("which", which)):
         state = _absorb(state, np.array([whole_number(name, value)], np.uint64))
     return to_unit(_absorb(state, np.asarray(samples, np.int64).astype(np.uint64)))

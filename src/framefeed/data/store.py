@@ -13,7 +13,7 @@ from framefeed.process.desc import BaseKind
 
 __all__ = ["FrameStore"]
 
-Shapes = tuple[tuple[BaseKind, tuple[int, int, int]], ...]
+Shapes = tuple[tuple[BaseKind, tuple[int, ...]], ...]
 
 
 class FrameStore:

@@ -240,7 +240,7 @@ def _sample_table(data: bytes, boxes: Boxes) -> SampleTable:
     sizes = _sample_sizes(data, boxes)
     count = len(sizes)
     chunks, runs = chunk_offsets(data, boxes), table(data, boxes, b"stsc", columns=3)
-    pos = np.full(count, -1, np.int64)
+    pos: NDArray[np.int64] = np.full(count, -1, np.int64)
     if len(chunks) and len(runs) and count:
         pos = place_samples(chunks, samples_per_chunk(len(chunks), runs), sizes)
     duration = spread(table(data, boxes, b"stts", columns=2), count)

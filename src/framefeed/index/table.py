@@ -145,7 +145,7 @@ def presentation_order(raw: RawPackets, kinds: NDArray[np.uint16]) -> NDArray[np
     times = raw.pts[packets]
     if (times == NO_PTS).any():
         return None
-    order = times.argsort(kind="stable")
+    order: NDArray[np.int64] = times.argsort(kind="stable")
     times = times[order]
     if (times[1:] <= times[:-1]).any():
         return None

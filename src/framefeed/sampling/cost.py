@@ -51,7 +51,7 @@ class Excerpt:
     def of(cls, catalog: Catalog, *, num_frames: int | None = SAMPLE_FRAMES, seed: int = 0) -> Excerpt:
         """Takes about so many frames, of random videos as much each as they are long; all frames for None."""
         total = catalog.total_frames
-        numbers = np.arange(len(catalog))
+        numbers: NDArray[np.int64] = np.arange(len(catalog))
         part = 1.0
         if num_frames is not None and total > num_frames:
             rng = np.random.default_rng(seed)

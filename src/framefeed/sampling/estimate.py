@@ -227,4 +227,5 @@ def _profile(sums: NDArray[np.float64], variance: float) -> _Profile:
 def _bounds(far: int) -> NDArray[np.int64]:
     """Bounds of classes of distances: 1, 2, 3, 4 and then ever wider ones, so that their middles rise."""
     wider = np.unique(np.geomspace(4, max(5, far + 1), 24).round().astype(np.int64))
-    return np.unique(np.concatenate([[1, 2, 3], wider, [far + 2]])).astype(np.int64)
+    bounds: NDArray[np.int64] = np.unique(np.concatenate([[1, 2, 3], wider, [far + 2]])).astype(np.int64)
+    return bounds

@@ -233,7 +233,7 @@ def measure_luma(
 def _some_frames(table: PacketTable, times: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Frames of some random groups, so many times: of each the first ones, and others at growing distances."""
     groups = _groups(table)
-    firsts = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
+    firsts: NDArray[np.int64] = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
     count = len(firsts) - 1
     chosen: set[int] = set()
     for _ in range(times):
@@ -241,7 +241,8 @@ def _some_frames(table: PacketTable, times: int, rng: np.random.Generator) -> ND
         chosen |= {one, min(one + 1, count - 1), int(rng.integers(count))}
     steps = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, REACH])
     found = [firsts[group] + steps[steps < firsts[group + 1] - firsts[group]] for group in sorted(chosen)]
-    return np.concatenate(found).astype(np.int64)
+    frames: NDArray[np.int64] = np.concatenate(found).astype(np.int64)
+    return frames
 
 
 def _mean_luma(catalog: Catalog, path: str, frames: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -102,7 +102,8 @@ def walk(
     """
     found = np.full(len(sizes), -1, np.int64)
     flat = np.ascontiguousarray(heads).reshape(-1)
-    words = np.ndarray(max(0, len(flat) - 3), ">u4", flat, strides=(1,))  # the four bytes from each byte on
+    # The four bytes from each byte on.
+    words: NDArray[np.uint32] = np.ndarray(max(0, len(flat) - 3), ">u4", flat, strides=(1,))
     visible = np.minimum(sizes, HEAD) - max(4, length_size + need)
     rows = np.arange(len(sizes))
     at = np.zeros(len(sizes), np.int64)
@@ -161,7 +162,7 @@ class NalClassifier(ABC):
             return Classification(kinds, recovery)
         chunk = Chunk(heads, sizes, read)
         self._begin(count)
-        found = np.full(count, -1, np.int64)
+        found: NDArray[np.int64] = np.full(count, -1, np.int64)
         if self._length_size and not self._always_slow():
             found = walk(heads, sizes, self._length_size, self._actions, self._need)
             rows = (found >= 0).nonzero()[0]
