@@ -41,6 +41,9 @@ LANGUAGES = {"python", "text", "json", "diff", "toml", "make", *SHELLS}
 # What readers are warned of, on purpose or by others.
 WARNINGS = {"docs/ray.md": "ignore", "docs/training.md": "ignore:left out 1 of 5 files:UserWarning"}
 
+# Libraries that do not go with every Python: Kornia needs 3.11.
+NEEDED = {"docs/augmentation.md": "kornia"}
+
 
 def _param(page: str) -> Any:
     return pytest.param(page, marks=[pytest.mark.filterwarnings(WARNINGS[page])] if page in WARNINGS else [])
@@ -48,6 +51,8 @@ def _param(page: str) -> Any:
 
 @pytest.mark.parametrize("page", [_param(page) for page, found in TO_RUN.items() if found])
 def test_page(page: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if page in NEEDED:
+        pytest.importorskip(NEEDED[page])
     # That videos are prepared in processes of their own, tests/prepare shows; starting them takes longer than the page.
     for module in (api, gop_clips):
         monkeypatch.setattr(module, "prepare_all", in_this_process)
