@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ class Mixed(nn.Module):
         flat = wide.flatten(2).transpose(1, 2)[:, :16]
         found, _ = self.attend(flat, flat, flat)
         return {"boxes": found[..., :4] * self.scale, "scores": found.mean(-1) * torch.tensor([2.0])}
+
+
+@pytest.mark.parametrize("part", ["serialized_exported_program.json", "m/data/weights/model.pt"])
+def test_files_of_earlier_releases(part: str) -> None:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(part, b"")
+    with pytest.raises(ModelError, match=r"saved by torch before 2\.9.* export the model to \.onnx"):
+        check_pt2("m.pt2", written.getvalue())
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -27,6 +27,8 @@ _RECORD = re.compile(
     r"|data/constants/tensor_\d+|data/(weights/model_weights|constants/model_constants)_config\.json"
     r"|data/sample_inputs/model\.pt|extra/[^/]+"
 )
+# What archives had instead: of torch up to 2.7, and of 2.8.
+_EARLIER = re.compile(r"serialized_exported_program\.json|[^/]*/data/(weights|constants)/model\.pt")
 # Names, types, devices: nothing with a bracket, a quote or an operator in it, which a call would need.
 _NAME = re.compile(r"[\w.:/ -]*")
 _OPERATOR = re.compile(
@@ -60,10 +62,12 @@ def check_pt2(path: str, data: bytes) -> None:
         ModelError: It could, or it is no such file.
     """
     try:
-        reader = torch._C.PyTorchFileReader(io.BytesIO(data))
-        records = set(reader.get_all_records())
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
+        if any(_EARLIER.fullmatch(name) for name in names):
+            raise _refused(path, "it was saved by torch before 2.9, whose files cannot be checked")
+        reader = torch._C.PyTorchFileReader(io.BytesIO(data))
+        records = set(reader.get_all_records())
     except (RuntimeError, zipfile.BadZipFile) as error:
         raise ModelError(path, f"is no file of torch.export.save's: {str(error).splitlines()[0]}") from error
     # Torch falls back to reading it as a plain archive: both ways have to see the same.
