@@ -295,3 +295,24 @@ def test_single_frames_of_a_long_group_go_on_from_one_another(
         cost(decoder, before)
         assert cost(decoder, number) <= (number - before) // 2 + 2
     assert cost(decoder, 3) == cost(VideoDecoder(path), 3)
+
+
+def test_single_frames_of_a_short_video_go_on_from_one_another(clip_folder: Path) -> None:
+    """Not where another video was read before: its next frame may not be asked for soon."""
+    path, other = clips.make("h264_one_group", clip_folder), VideoDecoder(clips.make("h264_bframes", clip_folder))
+    truth = [frame.data for frame in VideoDecoder(path)]
+    decoder = VideoDecoder(path)
+
+    def cost(number: int, *, after_another: bool) -> int:
+        if after_another:
+            other.get_frame_at(0)
+        assert torch.equal(decoder.get_frame_at(number).data, truth[number])
+        assert decoder.last_plan is not None
+        return decoder.last_plan.num_packets
+
+    from_the_start = cost(19, after_another=True)
+    cost(13, after_another=True)
+    assert cost(19, after_another=False) == from_the_start
+    cost(13, after_another=False)
+    assert cost(19, after_another=False) <= from_the_start // 2
+    assert [torch.equal(decoder.get_frame_at(n).data, truth[n]) for n in (5, 30, 12, 33, 14, 47, 2, 21)] == [True] * 8

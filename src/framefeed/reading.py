@@ -68,9 +68,9 @@ class FrameReader:
         if ready is not None:
             return ready
         if span is None or not ahead:
-            # A single frame on its own: whoever reads at random does not want the ones that follow it. But in a long
-            # group the next one may well lie ahead of where a decoder has got to with so much work.
-            goes_on = span is not None and (follows or len(wanted) > 1 or self._is_deep(span[0]))
+            # A single frame on its own: whoever reads at random does not want the ones that follow it. But the next one
+            # may well lie ahead in the same group, of where a decoder has got to with so much work.
+            goes_on = span is not None and (follows or len(wanted) > 1 or self._is_worth_staying(span[0]))
             return self._read_now(wanted, read_on=goes_on)
         return self._read_ahead(span, ahead)
 
@@ -170,12 +170,20 @@ class FrameReader:
             )
         self._writer.write(picture, out)
 
-    def _is_deep(self, frame: int) -> bool:
-        """Whether a frame lies far behind the beginning of its group, and as far before its end."""
+    def _is_worth_staying(self, frame: int) -> bool:
+        """Whether a decoder is left where it is behind a frame: deep in a long group, or where chances are good.
+
+        Whoever asks again and again for any frame of this video asks for one that lies ahead in the group as often as
+        there are such, and then what lies behind is saved. What it costs is feeding what follows to get this frame out.
+        """
         packets = self._index.packets
         packet = int(packets.frames[frame])
         start = int(packets.start[packet])
-        return packet - start >= DEPTH and packets.run_end(packet, start) - packet >= DEPTH
+        behind, ahead = packet - start, packets.run_end(packet, start) - packet
+        if behind >= DEPTH and ahead >= DEPTH:
+            return True
+        fed = self._index.stream.reorder_depth + 1
+        return behind * ahead > fed * self._index.num_frames and cpu_engine().latest == id(self._index)
 
     # --- reading ahead --------------------------------------------------------------------------------------------
 

@@ -39,10 +39,14 @@ class Engine:
     Args:
         factory: Makes decoder sessions.
         max_threads: Threads of the shared pool; None takes one for each CPU.
+
+    Attributes:
+        latest: The index that frames were asked of last, by ``id``.
     """
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
         self.max_threads = max_threads or available_cpus()
+        self.latest = 0
         self._factory = factory
         # Two for each thread: one being reset for the next file while another is left running in a group.
         self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
@@ -80,6 +84,7 @@ class Engine:
         Raises:
             DecodeError: A wanted frame could not be decoded exactly.
         """
+        self.latest = id(index)
         running = self.pool.take_running(index)
         with PLAN:
             plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
