@@ -16,6 +16,7 @@ ROOT = Path(framefeed.__file__).parent
 # "public" stands for the names of `framefeed` itself: whoever uses them can use all that is above.
 LAYERS = (
     "versions",
+    "machine",
     "errors",
     "cached",
     "encoders",

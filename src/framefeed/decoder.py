@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framefeed.decode.engine import available_cpus
 from framefeed.devices import CpuFallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
 from framefeed.index.catalog_paths import absolute
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import available_cpus
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan

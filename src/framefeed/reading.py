@@ -12,12 +12,13 @@ from framefeed.decode.default import cpu_engine
 from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.in_order import InOrder, Span, span_of
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import usable_memory
 from framefeed.media import Media, check_unchanged
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.plan.rounds import Round, rounds
 from framefeed.plan.schedule import choose_window
-from framefeed.process.buffers import allocate, physical_memory
+from framefeed.process.buffers import allocate
 from framefeed.process.rgb import Layout, RgbWriter
 from framefeed.process.transforms import Geometry
 from framefeed.source import open_source
@@ -26,7 +27,7 @@ __all__ = ["FrameReader"]
 
 # Reading in order, this much is decoded ahead. Independent groups can then be decoded side by side, which uses several
 # cores far better than the threads of one decoder do. Two groups of 30 full HD frames are 370 MB.
-MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, physical_memory() // 50))
+MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, usable_memory() // 50))
 
 # The least that is read at once. Starting and ending a round costs a millisecond or two, whatever the size of frames.
 MIN_WINDOW_FRAMES = 48

@@ -19,7 +19,7 @@ from rich.table import Table
 from framefeed.bench.cases import Case, Entry, make_cases
 from framefeed.bench.clips import REFERENCE_CLIPS, write_reference_clip, write_short_files
 from framefeed.bench.peers import PEERS, installed
-from framefeed.process.buffers import physical_memory
+from framefeed.machine import physical_memory
 from framefeed.versions import installed_versions
 
 GROUPS = ["scan", "random", "many files", "in order", "resized"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from framefeed.bench.gpu_clips import ClipSet, write_file
-from framefeed.decode.engine import available_cpus
+from framefeed.machine import available_cpus
 
 __all__ = ["CAMERAS", "INDEX", "write_camera_clips"]
 

@@ -19,9 +19,9 @@ from framefeed.bench.gpu_cases import CASES, COPIES, OURS, SHARES, Bench, Pace, 
 from framefeed.bench.gpu_clips import SETS, TINY_SETS, ClipSet, write_sets
 from framefeed.bench.gpu_device import Cpu, Device, Gpu
 from framefeed.bench.gpu_peers import BATCH, BUFFER, InProcess, PeerProcess
-from framefeed.decode.engine import available_cpus
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
+from framefeed.machine import available_cpus
 from framefeed.versions import installed_versions
 
 # --- the whole ----------------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import scene_painter
 from framefeed.cached import cached_property
 from framefeed.data import VideoDataset, VideoLoader
-from framefeed.decode.engine import available_cpus
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.index import VideoIndex
@@ -47,6 +46,7 @@ from framefeed.infer.lanes import Running
 from framefeed.infer.options import Options
 from framefeed.infer.shapes import ShapeDetector, export, painted_boxes, write_shape_clip
 from framefeed.infer.worker import FRAMES, Worker
+from framefeed.machine import available_cpus
 from framefeed.plan import plan_frames
 from framefeed.process.desc import ProcessDesc
 from framefeed.versions import installed_versions

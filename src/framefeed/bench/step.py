@@ -31,9 +31,9 @@ from framefeed.data.cameras import MultiCameraDataset
 from framefeed.data.clip_sampler import VideoClipSampler
 from framefeed.data.loader import VideoLoader
 from framefeed.decode.default import cpu_engine, cuda_engine
-from framefeed.decode.engine import available_cpus
 from framefeed.devices import resolve_device
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import available_cpus
 from framefeed.process.desc import ProcessDesc
 from framefeed.source import media_of, open_source
 from framefeed.versions import installed_versions

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from framefeed.bench.scatter import write_text
     from framefeed.cli import console
     from framefeed.cli.bench import progress
-    from framefeed.decode.engine import available_cpus
+    from framefeed.machine import available_cpus
 
     interrupted = False
     with progress(show=not args.json) as report:

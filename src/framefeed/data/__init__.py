@@ -5,7 +5,8 @@ from __future__ import annotations
 from framefeed.data.cameras import MultiCameraDataset
 from framefeed.data.clip_sampler import VideoClipSampler
 from framefeed.data.dataset import VideoDataset, VideoSize, video_size_from_file
-from framefeed.data.loader import SkippedSample, VideoLoader, parse_bytes
+from framefeed.data.loader import SkippedSample, VideoLoader
+from framefeed.data.memory import parse_bytes
 from framefeed.data.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
 from framefeed.data.packet_decoder import PacketDecoder, PacketStats
 from framefeed.data.packet_group import PacketGroup

@@ -27,9 +27,9 @@ from framefeed.data.assembly import (
 from framefeed.data.orders import Layout
 from framefeed.data.videos import Videos, bind
 from framefeed.decode.default import cpu_engine
-from framefeed.decode.engine import available_cpus
 from framefeed.devices import Fallback, resolve_device
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import available_cpus
 from framefeed.process.desc import Changes, ProcessDesc
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import operator
 import os
-import re
 import threading
 import warnings
 import weakref
@@ -21,6 +20,7 @@ from framefeed.data.closing import closer
 from framefeed.data.epochs import Epochs, OrderedEpochs, SampledEpochs, across, of_one_epoch
 from framefeed.data.feed import Feed
 from framefeed.data.frame_dataset import LABELS, FrameDataset
+from framefeed.data.memory import budget_bytes, parse_bytes
 from framefeed.data.orders import Order, resolve
 from framefeed.data.progress import ProgressLine
 from framefeed.data.separation import PacketWorkers, Separation
@@ -30,22 +30,19 @@ from framefeed.data.work import FinishedBatch
 from framefeed.data.workshop import CpuWorkshop, Workshop
 from framefeed.errors import StateError
 from framefeed.plan.lookahead import Budget
-from framefeed.process.buffers import physical_memory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["SkippedSample", "VideoLoader", "parse_bytes"]
+__all__ = ["SkippedSample", "VideoLoader"]
 
-# Of the machine's memory, for all processes of a job on it together.
+# Of the memory that a process may use: a quarter.
 DEFAULT_MEMORY_SHARE = 4
 
 # How long a new epoch waits for the workers of one that was left.
 MAX_WAIT_FOR_WORKERS = 10.0
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 @dataclass(frozen=True)
@@ -63,19 +60,6 @@ class SkippedSample:
     path: str
     frame: int
     reason: str
-
-
-def parse_bytes(amount: int | str) -> int:
-    """Bytes from a number, or from a text such as ``"512MB"`` or ``"8GiB"``."""
-    if isinstance(amount, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", amount, re.IGNORECASE)
-        if match is None:
-            raise ValueError(f'{amount!r} is no amount of memory; possible: 1000000, "512MB", "8GiB"')
-        return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
-    number = operator.index(amount)
-    if number < 0:
-        raise ValueError(f"memory_budget is at least 0, got {amount}")
-    return number
 
 
 class VideoLoader:
@@ -106,8 +90,9 @@ class VideoLoader:
         order: ``"sequential"``, ``"shuffle"``, ``"chunked:16"``, ``"buffered:1024"`` or an ``Order``, instead of
             ``shuffle``. Buffered costs no more decoding than sequential, with memory for its buffer and a group.
         seed: Of the order and of random crops and flips; None takes the dataset's.
-        memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of the
-            machine's memory, shared by the ranks on it, or of the GPU's. Not in it: ``buffer_length`` + 1 batches, and
+        memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of what
+            this process may use (the machine's memory or its container's limit), shared by the ranks on the machine, or
+            of the GPU's memory, and there at most half of what is free. Not in it: ``buffer_length`` + 1 batches, and
             the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
         num_epochs: How many epochs there will be. At the end of one the loader looks into the next: it keeps what that
             will need, and decodes its first batches. So memory stays taken between epochs, until the last has ended.
@@ -179,7 +164,7 @@ class VideoLoader:
         self._timeout = float(timeout)
         self._on_error = on_error
         self._progress = progress
-        self.memory_budget = _default_budget(dataset) if memory_budget is None else parse_bytes(memory_budget)
+        self.memory_budget = budget_bytes(memory_budget, dataset.device, DEFAULT_MEMORY_SHARE)
         self.num_epochs = operator.index(num_epochs)
         self._num_workers = operator.index(num_workers)
         if self.num_epochs > 1 and (self._num_workers or not isinstance(self._epochs, OrderedEpochs)):
@@ -582,15 +567,6 @@ def _rank_and_world() -> tuple[int, int]:
     if not (distributed.is_available() and distributed.is_initialized()):
         raise RuntimeError("distributed=True needs torch.distributed: call torch.distributed.init_process_group first")
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _default_budget(dataset: FrameDataset) -> int:
-    if dataset.device.type == "cuda":  # a GPU is mostly one rank's own
-        import torch
-
-        return int(torch.cuda.mem_get_info(dataset.device)[1]) // DEFAULT_MEMORY_SHARE
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return physical_memory() // DEFAULT_MEMORY_SHARE // max(1, ranks_here)
 
 
 def _can_pin() -> bool:

@@ -19,7 +19,7 @@ from framefeed.data.assembly import MASK, MISSING, Assembly, SampleShape, shape_
 from framefeed.data.closing import closer
 from framefeed.data.frame_dataset import LABELS, FrameDataset, checked_processing
 from framefeed.data.group_store import Claim, GroupStore, HeldGroup, Places
-from framefeed.data.loader import parse_bytes
+from framefeed.data.memory import budget_bytes, parse_bytes
 from framefeed.data.packet_group import PacketGroup, take_group
 from framefeed.data.packet_jobs import DecodeFrames, Failed, Job, Means, PutFrames, PutLater
 from framefeed.data.packet_requests import Requests
@@ -30,7 +30,6 @@ from framefeed.data.workshop import CpuWorkshop, Workshop
 from framefeed.devices import Fallback, resolve_device
 from framefeed.errors import FramefeedError, SourceError, UnsupportedCodec
 from framefeed.marks import ASSEMBLE
-from framefeed.process.buffers import physical_memory
 from framefeed.process.desc import ProcessDesc
 from framefeed.source import media_of, open_source
 
@@ -137,7 +136,7 @@ class PacketDecoder:
             the dataset's too.
         packet_cache: Bytes of packets that are kept, so that workers need not send them again; 0 turns that off.
         memory_budget: Bytes of decoded frames that are kept for later, where frames are asked for in order; None for an
-            eighth of the device's memory.
+            eighth of the memory that this process may use, or of the GPU's, and there at most half of what is free.
         num_threads: How many threads decode; None for as many as keep the device busy.
         on_error: What an error of a sample does: ``"raise"``, or ``"skip"`` to leave the sample out.
 
@@ -169,7 +168,7 @@ class PacketDecoder:
         self.device = resolve_device("cpu" if device is None else device)
         self._fallback: Fallback = "cpu" if device == "auto" else fallback
         self._cache_bytes = parse_bytes(packet_cache)
-        self._budget = self._default_budget() if memory_budget is None else parse_bytes(memory_budget)
+        self._budget = budget_bytes(memory_budget, self.device, DEFAULT_MEMORY_SHARE)
         self._num_threads = num_threads
         self._on_error = on_error
         self.report: list[str] = []
@@ -193,11 +192,6 @@ class PacketDecoder:
         self._threads = Threads(self._num_threads or self._workshop.num_threads, THREAD)
         self._store = GroupStore(self._cache_bytes, self._budget, self._workshop.give_back)
         self._means = Means(self._store, self._workshop, self._threads.closed)
-
-    def _default_budget(self) -> int:
-        if self.device.type == "cuda":
-            return int(torch.cuda.mem_get_info(self.device)[1]) // DEFAULT_MEMORY_SHARE
-        return physical_memory() // DEFAULT_MEMORY_SHARE
 
     def stats(self) -> PacketStats:
         """What was done so far: a copy."""

@@ -13,9 +13,9 @@ from framefeed.data.store import FrameStore
 from framefeed.data.videos import Bases, OpenVideo, Videos
 from framefeed.data.work import Taken
 from framefeed.decode.default import cpu_engine
-from framefeed.decode.engine import available_cpus
 from framefeed.decode.session import Taker
 from framefeed.errors import FrameSizeError
+from framefeed.machine import available_cpus
 from framefeed.source import PacketSource
 
 __all__ = ["CpuWorkshop", "Workshop", "decode_on_cpu"]

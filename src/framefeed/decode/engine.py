@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,21 +15,14 @@ from framefeed.decode.session import Running, SessionFactory, Taker
 from framefeed.forking import in_forked_children
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import available_cpus
 from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
 from framefeed.plan.schedule import choose_wide_jobs, wide_threads
 from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
 
-__all__ = ["Engine", "available_cpus"]
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
+__all__ = ["Engine"]
 
 
 class Engine:

@@ -34,6 +34,7 @@ def cpu_looks() -> list[Look]:
         Look("PyAV", "cpu", _pyav, "pip install --force-reinstall av"),
         Look("CPU decoders", "cpu", _decoders, REINSTALL_PYAV),
         Look("CPUs", "hint", _cpus),
+        Look("memory", "hint", _memory),
         Look("shared memory", "hint", _shared_memory),
         Look("open files", "hint", _open_files),
         Look("decoding on the CPU", "cpu", decode_on_cpu, f"pip install --force-reinstall av; or {REPORT_IT}"),
@@ -83,9 +84,15 @@ def _has_decoder(name: str) -> bool:
 
 
 def _cpus() -> Finding:
-    from framefeed.decode.engine import available_cpus
+    from framefeed.machine import available_cpus
 
     return Finding("ok", f"{available_cpus()} of {os.cpu_count()} for this process")
+
+
+def _memory() -> Finding:
+    from framefeed.machine import physical_memory, usable_memory
+
+    return Finding("ok", f"{size_text(usable_memory())} of {size_text(physical_memory())} for this process")
 
 
 def _shared_memory() -> Finding:

@@ -19,6 +19,7 @@ from framefeed.index.catalog_progress import Progress, shows_progress
 from framefeed.index.catalog_rows import common_schema, encode
 from framefeed.index.catalog_scan import TIMEOUT, Failure, Outcome, WorkerError, scan_files
 from framefeed.index.video_index import VideoIndex
+from framefeed.machine import available_cpus
 from framefeed.media import Fingerprint, PathMedia
 from framefeed.versions import FRAMEFEED, installed_version
 
@@ -56,7 +57,7 @@ def build_file(
         for item in missing:
             known.fail(absolute(item.path), Failure("SourceError", item.reason), None)
         todo = [item.path for item in wanted if not known.has(item.path)]
-        _scan(known, todo, num_workers or _available_cpus(), shows_progress(progress, len(todo)))
+        _scan(known, todo, num_workers or available_cpus(), shows_progress(progress, len(todo)))
         missing_paths = [absolute(item.path) for item in missing]
         written = _write(target, old, known, [*wanted, *(Wanted(path, path) for path in missing_paths)])
         known.parts.finish()
@@ -99,10 +100,6 @@ def _check_writable(target: str) -> None:
         raise CatalogError(target, "cannot be written: its folder does not exist") from None
     except OSError as error:
         raise CatalogError(target, f"cannot be written ({error.strerror})") from error
-
-
-def _available_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Known:

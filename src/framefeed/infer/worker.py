@@ -14,7 +14,6 @@ import torch
 
 from framefeed.data import VideoDataset, VideoLoader
 from framefeed.data.closing import closer
-from framefeed.decode.engine import available_cpus
 from framefeed.errors import CatalogError, FramefeedError
 from framefeed.index import Catalog
 from framefeed.infer.detect import Detector, input_size, new_stream
@@ -25,6 +24,7 @@ from framefeed.infer.options import Options
 from framefeed.infer.segments import Segment
 from framefeed.infer.suppress import find_suppressor
 from framefeed.infer.work import Finished, VideoRef, Work, WorkerStats
+from framefeed.machine import available_cpus
 from framefeed.process.desc import ProcessDesc
 
 __all__ = ["FRAMES", "Worker"]

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-from framefeed.decode.engine import available_cpus
 from framefeed.errors import InvalidFile, OutputError
 from framefeed.index import Catalog
 from framefeed.index.catalog import BadFile
 from framefeed.index.catalog_paths import STORE_CATALOG, absolute
+from framefeed.machine import available_cpus
 from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.look import check_pixel_format
 from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size

@@ -6,7 +6,6 @@ converting the pictures. So a block goes back to a pool when the last tensor tha
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -15,16 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.forking import in_forked_children
+from framefeed.machine import usable_memory
 
-__all__ = ["BufferPool", "allocate", "physical_memory"]
+__all__ = ["BufferPool", "allocate"]
 
-
-def physical_memory() -> int:
-    """Bytes of memory that the machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-MAX_POOLED_BYTES = max(64 << 20, min(512 << 20, physical_memory() // 48))
+MAX_POOLED_BYTES = max(64 << 20, min(512 << 20, usable_memory() // 48))
 SMALL = 1 << 16  # the C library's own lists are as good for less than this
 
 

@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 
 from framefeed.data.loader import DEFAULT_MEMORY_SHARE
+from framefeed.data.memory import budget_bytes
 from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle, resolve
 from framefeed.data.randomness import whole_number
 from framefeed.index.catalog import Catalog
 from framefeed.index.catalog_file import CatalogFile
-from framefeed.process.buffers import physical_memory
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.cost import SAMPLE_FRAMES, Excerpt, decoding_cost, memory_needed
 from framefeed.sampling.models import FileFirst, Independent, Model, SlidingWindow
@@ -96,7 +97,7 @@ def study(
             Momentum averages over about 10.
         frame_bytes: What a frame takes that is kept; None for the videos' own size as RGB.
         memory_bytes: What may be kept. None shows orders with what they need, a shuffle with several amounts, and
-            recommends none that needs more than the loader's default, a quarter of this machine's memory.
+            recommends none that needs more than the loader's default, a quarter of the memory that may be used here.
         sample_frames: How many frames decoding is planned for; None for all.
         seed: Of what is simulated, and of the frames that decoding is planned for.
         progress: Is told the steps done, the steps in all, and what is being done.
@@ -134,7 +135,7 @@ def study(
         steps,
         values,
         excerpt.population.num_frames,
-        physical_memory() // DEFAULT_MEMORY_SHARE if memory_bytes is None else memory_bytes,
+        budget_bytes(memory_bytes, torch.device("cpu"), DEFAULT_MEMORY_SHARE),
         tuple(rows),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from framefeed.bench.scatter import write_text
 from framefeed.bench.training_clips import read_frame
 from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.index.catalog import Catalog
+from framefeed.machine import available_cpus
 from framefeed.sampling import Entry, FrameValues, Model, OneFile, Population, SlidingWindow, memory_needed, study
 
 __all__ = ["FORMAT", "OURS", "RUNS", "Exercise", "Way", "find_ways", "measured_effect", "prepare"]
@@ -146,7 +146,7 @@ class Exercise:
         self._repeat = repeat
         self._rows: list[dict[str, Any]] = [{}] * len(ways)
         population = material.population
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        cpus = available_cpus()
         self.document: dict[str, Any] = {
             "format": FORMAT,
             "complete": False,
