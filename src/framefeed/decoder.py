@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from framefeed.cached import cached_property
 from framefeed.devices import CpuFallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
 from framefeed.index.catalog_paths import absolute
@@ -201,7 +202,7 @@ class VideoDecoder:
         if start_seconds == stop_seconds:
             return self._batch(np.empty(0, np.int64))
         first = int(self._played_at([start_seconds])[0])
-        stop = int(np.searchsorted(self._begin_times(), stop_seconds, side="left"))
+        stop = int(np.searchsorted(self._begin_times, stop_seconds, side="left"))
         return self._batch(np.arange(first, max(stop, first + 1), dtype=np.int64))
 
     def get_all_frames(self, fps: float | None = None) -> FrameBatch:
@@ -233,7 +234,9 @@ class VideoDecoder:
             raise TypeError(f"frame numbers must be whole numbers, got {indices!r}") from None
         return np.array([self._frame_number(value) for value in whole], np.int64)
 
+    @cached_property
     def _begin_times(self) -> NDArray[np.float64]:
+        """When each frame starts to be shown: computed once, since it takes a millisecond for hours of video."""
         return self.index.pts_seconds(np.arange(len(self)))
 
     def _played_at(self, seconds: Sequence[float]) -> NDArray[np.int64]:
@@ -243,7 +246,7 @@ class VideoDecoder:
                 raise FrameTimeError(
                     self.index.path, f"no frame is played at {value} s; the stream is played from {begin} s to {end} s"
                 )
-        return np.searchsorted(self._begin_times(), np.asarray(seconds, np.float64), side="right").astype(np.int64) - 1
+        return np.searchsorted(self._begin_times, np.asarray(seconds, np.float64), side="right").astype(np.int64) - 1
 
     def _resampled(self, start_seconds: float, stop_seconds: float, fps: float) -> FrameBatch:
         if not (fps > 0 and math.isfinite(fps)):
@@ -251,7 +254,7 @@ class VideoDecoder:
         # The count comes from the length of the range and each time from its number, so that no error adds up.
         count = math.floor((stop_seconds - start_seconds) * fps + 0.5)
         ticks = start_seconds + np.arange(count) / fps
-        chosen = np.searchsorted(self._begin_times(), ticks, side="right").astype(np.int64) - 1
+        chosen = np.searchsorted(self._begin_times, ticks, side="right").astype(np.int64) - 1
         batch = self._batch(np.maximum(chosen, 0))
         batch.pts_seconds = torch.from_numpy(ticks)
         batch.duration_seconds = torch.full((count,), 1.0 / fps, dtype=torch.float64)
