@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
+import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,17 @@ import torch
 
 import clips
 import framefeed
-from framefeed import CenterCrop, Frame, FrameBatch, MissingBackend, Resize, VideoDecoder, VideoIndex
+from framefeed import (
+    Catalog,
+    CenterCrop,
+    Frame,
+    FrameBatch,
+    MissingBackend,
+    RandomCrop,
+    Resize,
+    VideoDecoder,
+    VideoIndex,
+)
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +246,63 @@ def test_index_is_used_and_checked(path: Path, clip_folder: Path) -> None:
         VideoDecoder(clips.make("h264_closed_no_b", clip_folder), index=index)
 
 
+def test_index_by_the_path_of_a_catalog(path: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.arrow"
+    Catalog.build(path, catalog, progress=False).close()
+    expected = VideoDecoder(path)[3]
+    for where in (catalog, str(catalog)):
+        assert torch.equal(VideoDecoder(path, index=where)[3], expected)
+    with pytest.raises(TypeError, match="a VideoIndex, a Catalog or a catalog's path, not a dict"):
+        VideoDecoder(path, index={})
+    with pytest.raises(ValueError, match="knows files by their path"):
+        VideoDecoder(path.read_bytes(), index=catalog)
+
+
+def test_decoders_go_to_other_processes(path: Path) -> None:
+    """As a worker that is spawned gets them: the video is opened again, with the same options and the same index."""
+    decoder = VideoDecoder(
+        path, dimension_order="NHWC", num_ffmpeg_threads=1, transforms=[Resize((32, 48)), RandomCrop((16, 16))]
+    )
+    expected = decoder.get_frames_at([7, 3])
+    for again in (pickle.loads(pickle.dumps(decoder)), copy.deepcopy(decoder)):
+        assert torch.equal(again.get_frames_at([7, 3]).data, expected.data)  # the crop is the same, too
+        assert again.metadata == decoder.metadata and repr(again) == repr(decoder)
+    from_bytes = pickle.loads(pickle.dumps(VideoDecoder(path.read_bytes())))
+    assert torch.equal(from_bytes[3], VideoDecoder(path)[3])
+    with path.open("rb") as file, pytest.raises(TypeError, match="a file object cannot be sent to another process"):
+        pickle.dumps(VideoDecoder(file))
+
+
+def test_a_file_that_has_changed_on_the_way_to_another_process(path: Path, tmp_path: Path) -> None:
+    moving = tmp_path / path.name
+    shutil.copy(path, moving)
+    sent = pickle.dumps(VideoDecoder(moving))
+    moving.write_bytes(moving.read_bytes() + b"\0" * 8)
+    with pytest.raises(framefeed.FileChanged):
+        pickle.loads(sent)
+
+
+def test_random_crop(path: Path, decoder: VideoDecoder) -> None:
+    torch.manual_seed(3)
+    places = {tuple(VideoDecoder(path, transforms=[RandomCrop((8, 8))])[4].flatten().tolist()) for _ in range(8)}
+    assert len(places) > 1
+    cut = VideoDecoder(path, transforms=[RandomCrop((32, 40))])
+    whole = decoder.get_frames_at([2, 4]).data.unfold(2, 32, 1).unfold(3, 40, 1)
+    same = (whole == cut.get_frames_at([2, 4]).data[:, :, None, None]).flatten(4).all(-1).all(1).all(0)
+    assert same.any()  # the same place in both
+
+
+def test_errors_are_those_that_torchcodec_raises(path: Path, tmp_path: Path) -> None:
+    """Code that was written for it skips bad files by `except RuntimeError`."""
+    text = tmp_path / "text.mp4"
+    text.write_text("not a video")
+    for source in (tmp_path / "missing.mp4", tmp_path, text, b"not a video"):
+        with pytest.raises(RuntimeError):
+            VideoDecoder(source)
+    with pytest.raises(RuntimeError):
+        VideoDecoder(path, stream_index=9)
+
+
 def test_transforms(path: Path, decoder: VideoDecoder) -> None:
     resized = VideoDecoder(path, transforms=[Resize((32, 48))])
     assert resized[4].shape == (3, 32, 48)
@@ -316,3 +386,9 @@ def test_single_frames_of_a_short_video_go_on_from_one_another(clip_folder: Path
     cost(13, after_another=False)
     assert cost(19, after_another=False) <= from_the_start // 2
     assert [torch.equal(decoder.get_frame_at(n).data, truth[n]) for n in (5, 30, 12, 33, 14, 47, 2, 21)] == [True] * 8
+
+
+def test_the_state_of_the_fallback(decoder: VideoDecoder) -> None:
+    assert not decoder.cpu_fallback and decoder.cpu_fallback.status_known
+    assert str(decoder.cpu_fallback) == "no fallback to the CPU"
+    assert str(CpuFallback("no AV1 here")) == "decoded on the CPU: no AV1 here"

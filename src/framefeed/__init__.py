@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         VideoLoader,
         video_size_from_file,
     )
-    from framefeed.decoder import CenterCrop, Resize, VideoDecoder
+    from framefeed.decoder import CenterCrop, RandomCrop, Resize, VideoDecoder
     from framefeed.errors import (
         CatalogError,
         DecodeError,
@@ -77,6 +77,7 @@ _HOME = {
     "PacketDecoder": "data",
     "PacketGroup": "data",
     "ProcessDesc": "process.desc",
+    "RandomCrop": "decoder",
     "Resize": "decoder",
     "SampleTimeout": "errors",
     "Sequential": "data",
@@ -119,6 +120,7 @@ __all__ = [
     "PacketDecoder",
     "PacketGroup",
     "ProcessDesc",
+    "RandomCrop",
     "Resize",
     "SampleTimeout",
     "Sequential",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 import os
@@ -13,15 +14,16 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed.cached import cached_property
-from framefeed.devices import CpuFallback, choose_decoder, resolve_device
+from framefeed.devices import CpuFallback, Fallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
+from framefeed.index.catalog import Catalog
 from framefeed.index.catalog_paths import absolute
 from framefeed.index.video_index import VideoIndex
 from framefeed.machine import available_cpus
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
-from framefeed.process.transforms import CenterCrop, Resize, compile_transforms
+from framefeed.process.transforms import CenterCrop, Geometry, RandomCrop, Resize, compile_transforms
 from framefeed.reading import FrameReader
 from framefeed.source import media_of
 from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
@@ -29,7 +31,7 @@ from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
 if TYPE_CHECKING:
     from framefeed.reading_cuda import CudaReader
 
-__all__ = ["CenterCrop", "Resize", "VideoDecoder"]
+__all__ = ["CenterCrop", "RandomCrop", "Resize", "VideoDecoder"]
 
 
 class VideoDecoder:
@@ -39,7 +41,8 @@ class VideoDecoder:
     wanted frame is decoded once, packets that no wanted frame needs are not decoded, and groups of frames are decoded
     side by side.
 
-    One decoder may be used by several threads at once.
+    One decoder may be used by several threads at once. It can be sent to another process, which opens the video again,
+    without a scan.
 
     Args:
         source: Path, bytes, uint8 tensor or file-like object with ``read`` and ``seek``.
@@ -54,8 +57,8 @@ class VideoDecoder:
         transforms: ``Resize``, ``CenterCrop`` or ``RandomCrop`` of framefeed, TorchCodec or Torchvision, applied
             while decoding. A ``Resize`` comes first.
         custom_frame_mappings: Accepted as by TorchCodec and not needed: use ``index`` to spare the scan.
-        index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it, so that the file is not scanned. With those
-            of a packet store, the file is not read at all.
+        index: A ``VideoIndex`` of this file, or a ``Catalog`` that has it or its path, so that the file is not scanned.
+            With those of a packet store, the file is not read at all.
         fallback: ``"cpu"`` decodes what the GPU cannot decode on the CPU, and uploads it; None raises. With
             ``device="auto"`` it is ``"cpu"``.
 
@@ -97,28 +100,49 @@ class VideoDecoder:
             raise ValueError(f"num_ffmpeg_threads={num_ffmpeg_threads!r} should be an int, 0 for all CPUs.")
         if fallback not in (None, "cpu"):
             raise ValueError(f"fallback={fallback!r} is not supported; possible: None, 'cpu'")
-        self.device = resolve_device(device)
+        chosen = resolve_device(device)
         given = open_media(source)
-        self.index = _find_index(given, index, stream_index)
-        self._media: Media = given if self.index.stored is None else media_of(self.index)
-        if index is not None:
+        found = _find_index(given, index, stream_index)
+        geometry = compile_transforms(transforms, *found.stream.display_size)
+        self._open(
+            _Options(
+                given,
+                found,
+                "CHW" if dimension_order == "NCHW" else "HWC",
+                geometry,
+                num_ffmpeg_threads,
+                chosen,
+                "cpu" if device == "auto" else fallback,
+            ),
+            is_scanned=index is None,
+        )
+
+    def _open(self, options: _Options, *, is_scanned: bool) -> None:
+        self._options = options
+        self.device, self.index = options.device, options.index
+        self._media: Media = options.media if self.index.stored is None else media_of(self.index)
+        if not is_scanned:
             check_unchanged(self._media, self.index.fingerprint)
         self.cpu_fallback = CpuFallback()
         if self.device.type == "cuda":
-            allowed = "cpu" if device == "auto" else fallback
-            self.cpu_fallback = choose_decoder(self.index, self.device, allowed)
-        layout: Literal["CHW", "HWC"] = "CHW" if dimension_order == "NCHW" else "HWC"
-        geometry = compile_transforms(transforms, *self.index.stream.display_size)
+            self.cpu_fallback = choose_decoder(self.index, self.device, options.fallback)
         self._reader: FrameReader | CudaReader
         if self.device.type == "cuda" and not self.cpu_fallback:
             from framefeed.reading_cuda import CudaReader
 
-            self._reader = CudaReader(self.index, self._media, layout, geometry, self.device)
+            self._reader = CudaReader(self.index, self._media, options.layout, options.geometry, self.device)
         else:
-            threads = num_ffmpeg_threads or _default_threads()
-            self._reader = FrameReader(self.index, self._media, layout, geometry, threads)
+            threads = options.num_threads or _default_threads()
+            self._reader = FrameReader(self.index, self._media, options.layout, options.geometry, threads)
         self.metadata: VideoStreamMetadata = self.index.metadata()
         self.stream_index = self.index.stream.stream_index
+
+    def __getstate__(self) -> _Options:
+        # What it was made with: in another process, as in a worker that is spawned, the video is opened again.
+        return self._options
+
+    def __setstate__(self, options: _Options) -> None:
+        self._open(dataclasses.replace(options, device=resolve_device(options.device)), is_scanned=False)
 
     @property
     def last_plan(self) -> Plan | None:
@@ -283,6 +307,19 @@ class VideoDecoder:
         return tensor.to(self.device)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What a decoder is made with."""
+
+    media: Media
+    index: VideoIndex
+    layout: Literal["CHW", "HWC"]
+    geometry: Geometry
+    num_threads: int
+    device: torch.device
+    fallback: Fallback
+
+
 def _floats(seconds: Any) -> list[float]:
     values = seconds.tolist() if isinstance(seconds, torch.Tensor) else list(seconds)
     return [float(value) for value in values]
@@ -300,10 +337,15 @@ def _find_index(media: Media, index: Any, stream_index: int | None) -> VideoInde
     if isinstance(index, VideoIndex):
         if index.stored is not None and not _is_path_of(media, index):
             raise ValueError(f"the index is of {index.path}, whose packets a store has; the source is {media.name}")
-    elif isinstance(media, PathMedia):
+    elif not isinstance(index, Catalog | str | os.PathLike):
+        raise TypeError(f"index= takes a VideoIndex, a Catalog or a catalog's path, not a {type(index).__name__}")
+    elif not isinstance(media, PathMedia):
+        raise ValueError("a Catalog knows files by their path; give index= a VideoIndex for bytes and file objects")
+    elif isinstance(index, Catalog):
         index = index[os.fspath(media.path)]
     else:
-        raise ValueError("a Catalog knows files by their path; give index= a VideoIndex for bytes and file objects")
+        with Catalog.open(index) as catalog:
+            index = catalog[os.fspath(media.path)]
     found: VideoIndex = index
     if stream_index is not None and stream_index != found.stream.stream_index:
         raise ValueError(f"the index is of stream {found.stream.stream_index}, stream_index is {stream_index}")

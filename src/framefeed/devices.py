@@ -26,13 +26,19 @@ class CpuFallback:
 
     Attributes:
         reason: Why, empty where it is not.
+        status_known: As TorchCodec has it; here it is known as soon as the decoder is made.
     """
+
+    status_known = True
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
 
     def __bool__(self) -> bool:
         return bool(self.reason)
+
+    def __str__(self) -> str:
+        return f"decoded on the CPU: {self.reason}" if self.reason else "no fallback to the CPU"
 
     def __repr__(self) -> str:
         return f"CpuFallback({self.reason!r})" if self.reason else "CpuFallback()"

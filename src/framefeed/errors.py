@@ -1,25 +1,26 @@
 """The exception tree.
 
 Every error names the file it is about and says what is possible. Each one is also a builtin error, so that code
-written for another library keeps catching what it caught::
+written for another library keeps catching what it caught. Those marked with * are RuntimeErrors besides, which is what
+TorchCodec raises::
 
     FramefeedError
-    ├── SourceError (OSError)            the file is missing, unreadable, a directory ...
+    ├── SourceError * (OSError)          the file is missing, unreadable, a directory ...
     │   └── FileChanged                  the file is not the one that was indexed
-    ├── InvalidFile (ValueError)         the bytes are not a video that can be read
+    ├── InvalidFile * (ValueError)       the bytes are not a video that can be read
     │   ├── NoVideoStream                readable, but without the video stream that was asked for
     │   └── UnsupportedStream            a video whose frames cannot be told apart exactly
-    ├── UnsupportedCodec (ValueError)    no decoder for it here
+    ├── UnsupportedCodec * (ValueError)  no decoder for it here
     ├── DecodeError (RuntimeError)       a wanted frame could not be decoded exactly
     ├── FrameIndexError (IndexError)     no such frame
-    ├── FrameTimeError (IndexError, RuntimeError)  no frame is played at that time
+    ├── FrameTimeError * (IndexError)    no frame is played at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
     ├── ModelError (ValueError)          a model cannot be loaded, or does not give what is expected
     ├── OutputError (OSError)            results cannot be written
     ├── SampleTimeout (TimeoutError)     a sample took longer than the loader may wait for it
     ├── StateError (ValueError)          a loader's state cannot be saved or read, or belongs to another loader
-    └── MissingBackend (ImportError)     an optional part is not installed
+    └── MissingBackend * (ImportError)   an optional part is not installed
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class FramefeedError(Exception):
         return type(self), (self.path, self.reason)
 
 
-class SourceError(FramefeedError, OSError):
+class SourceError(FramefeedError, OSError, RuntimeError):
     """The file is missing, unreadable, a directory or vanished."""
 
 
@@ -74,7 +75,7 @@ class FileChanged(SourceError):
     """The file is not the one that was indexed."""
 
 
-class InvalidFile(FramefeedError, ValueError):
+class InvalidFile(FramefeedError, ValueError, RuntimeError):
     """The bytes are not a video that can be read."""
 
 
@@ -86,7 +87,7 @@ class UnsupportedStream(InvalidFile):
     """The frames of this stream cannot be told apart exactly."""
 
 
-class UnsupportedCodec(FramefeedError, ValueError):
+class UnsupportedCodec(FramefeedError, ValueError, RuntimeError):
     """There is no decoder for this codec here."""
 
 
@@ -139,5 +140,5 @@ class StateError(FramefeedError, ValueError):
     """A loader's state cannot be saved or read, or belongs to another loader."""
 
 
-class MissingBackend(FramefeedError, ImportError):  # type: ignore[misc]  # both have a path
+class MissingBackend(FramefeedError, ImportError, RuntimeError):  # type: ignore[misc]  # both have a path
     """An optional part is not installed."""

@@ -212,6 +212,9 @@ class BytesMedia:
         """A stream over the same memory."""
         return io.BytesIO(self.data)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BytesMedia, (bytes(self.data),)
+
 
 class FileMedia:
     """A file-like object with ``read`` and ``seek``; reads are serialised because they share its offset."""
@@ -251,6 +254,9 @@ class FileMedia:
     def for_demuxer(self) -> IO[bytes]:
         """A stream with an offset of its own over the shared object."""
         return io.BufferedReader(_Window(self), 1 << 16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self.name}: a file object cannot be sent to another process; give a path or bytes instead")
 
 
 class _Window(io.RawIOBase):

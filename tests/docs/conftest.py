@@ -25,7 +25,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     video.mp4                             one of them
     clips/                                the six clips of the demo
     drive/index_frame.json                clips of three cameras
-    catalog.arrow                         of videos/
+    catalog.arrow, clips.arrow            of videos/ and of clips/
     model.onnx                            a detector
     """
     folder = tmp_path_factory.mktemp("world")
@@ -47,6 +47,7 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     torch.set_num_threads(1)  # OpenMP's threads spin while others decode
     shutil.copytree(world, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    Catalog.build("videos", "catalog.arrow", progress=False).close()
+    for folder, catalog in (("videos", "catalog.arrow"), ("clips", "clips.arrow")):
+        Catalog.build(folder, catalog, progress=False).close()
     yield tmp_path
     torch.set_num_threads(threads)

@@ -463,7 +463,10 @@ def test_the_last_batch(drop_last: bool, sizes: list[int], clip_folder: Path) ->
 
 def test_batches_larger_than_the_dataset(clip_folder: Path) -> None:
     dataset = VideoDataset(clip("rotated.mp4", clip_folder), processing=BYTES)
-    assert list(VideoLoader(dataset, 25)) == []
+    for given in ({}, {"shuffle": True}, {"sampler": range(24)}):
+        with pytest.warns(UserWarning, match="too few samples for one of 25; drop_last=False keeps"):
+            assert list(VideoLoader(dataset, 25, **given)) == []
+    assert list(VideoLoader(dataset, sampler=[])) == list(VideoLoader(dataset, batch_sampler=[])) == []
     (batch,) = VideoLoader(dataset, 25, drop_last=False)
     assert len(batch["frames"]) == 24
 

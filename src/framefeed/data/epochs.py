@@ -66,6 +66,10 @@ class Epochs(Protocol):
     def name(self) -> str:
         """Stands for the order and its parameters."""
 
+    @property
+    def leaves_out_all(self) -> bool:
+        """Whether an epoch has samples, but too few for a batch that is full, and others are left out."""
+
     def batches(self, epoch: int, skip: int) -> Batches:
         """The batches of an epoch after the first ``skip``."""
 
@@ -103,6 +107,11 @@ class OrderedEpochs:
         if self._share is None:  # orders share samples out in different ways
             self._share = len(self._samples(0))
         return -(-self._share // self.batch_size)
+
+    @property
+    def leaves_out_all(self) -> bool:
+        """Whether there are samples, but too few for a batch that is full, and others are left out."""
+        return self.drop_last and self.layout.num_samples > 0 == len(self)
 
     def _samples(self, epoch: int) -> NDArray[np.int64]:
         return self.order.indices(self.layout, seed=self.seed, epoch=epoch, rank=self.rank, world=self.world)
@@ -158,6 +167,13 @@ class SampledEpochs:
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    @property
+    def leaves_out_all(self) -> bool:
+        """Whether the sampler has samples, but too few for a batch that is full, and others are left out."""
+        sampler: Any = self.sampler
+        known = self.batch_size is not None and self.drop_last and hasattr(sampler, "__len__")
+        return known and len(sampler) > 0 == len(self)
 
     def batches(self, epoch: int, skip: int) -> Batches:
         """The batches of an epoch after the first ``skip``. The sampler is begun here, in the caller's thread."""

@@ -85,7 +85,8 @@ class VideoLoader:
             sample once.
         sampler: A torch sampler, instead of an order.
         batch_sampler: A torch batch sampler, instead of an order, ``batch_size`` and ``drop_last``.
-        drop_last: Whether the last, short batch is left out. With several ranks all then have equally many batches.
+        drop_last: Whether the last, short batch is left out, as it is by default (NVVL's). With several ranks all then
+            have equally many batches. Give False where every sample counts, as in a validation.
         buffer_length: How many batches are prepared ahead.
         order: ``"sequential"``, ``"shuffle"``, ``"chunked:16"``, ``"buffered:1024"`` or an ``Order``, instead of
             ``shuffle``. Buffered costs no more decoding than sequential, with memory for its buffer and a group.
@@ -139,7 +140,10 @@ class VideoLoader:
         progress: bool = False,
     ) -> None:
         if not isinstance(dataset, FrameDataset):
-            raise TypeError(f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}")
+            raise TypeError(
+                f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}; for a part of one give sampler= "
+                "the numbers of its samples, or make a dataset of some of the files"
+            )
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
         for name, value in (("batch_size", batch_size), ("buffer_length", buffer_length), ("num_epochs", num_epochs)):
@@ -225,6 +229,12 @@ class VideoLoader:
         return len(self._epochs)
 
     def __iter__(self) -> LoaderIterator:
+        if self._epochs.leaves_out_all:
+            warnings.warn(
+                f"an epoch has no batch: there are too few samples for one of {self.batch_size}; drop_last=False keeps "
+                "batches that are not full",
+                stacklevel=2,
+            )
         if self._process != os.getpid():
             self._set_up()  # forked: locks may be held by threads that are not there
         with self._lock:

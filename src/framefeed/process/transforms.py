@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CenterCrop", "Geometry", "Resize", "compile_transforms"]
+__all__ = ["CenterCrop", "Geometry", "RandomCrop", "Resize", "compile_transforms"]
 
 
 def _pair(name: str, size: Sequence[int]) -> tuple[int, int]:
@@ -30,6 +30,13 @@ class CenterCrop:
 
     def __init__(self, size: Sequence[int]) -> None:
         self.size = _pair("CenterCrop", size)
+
+
+class RandomCrop:
+    """Cuts (height, width) out of frames, in a place that is drawn once for each decoder, by torch's generator."""
+
+    def __init__(self, size: Sequence[int]) -> None:
+        self.size = _pair("RandomCrop", size)
 
 
 @dataclass(frozen=True)
