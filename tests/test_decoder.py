@@ -28,6 +28,7 @@ from framefeed import (
     VideoDecoder,
     VideoIndex,
 )
+from framefeed.devices import CpuFallback
 
 
 @pytest.fixture(scope="module")
