@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import io
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import clips
 import damaged
-from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex
+from framefeed import DecodeError, FramefeedError, FrameSizeError, VideoDecoder, VideoIndex
 from framefeed.native import NativeFrame
 
 # These can be read in full: as root nothing is unreadable, and the headers' lies are about what nobody believes.
@@ -136,3 +140,28 @@ def test_damage_ahead_is_for_the_request_that_asks_for_it(tmp_path: Path, clip_f
         decoder[frame]
     with pytest.raises(DecodeError, match=f"frame {first_bad} "):
         decoder[first_bad]
+
+
+def test_a_file_object_after_an_error(clip_folder: Path) -> None:
+    """What a request that failed leaves behind is not left to the garbage collector."""
+    decoder = VideoDecoder(
+        io.BytesIO(clips.make("h264_size_change_ts", clip_folder).read_bytes()), num_ffmpeg_threads=2
+    )
+    expected = decoder[10]
+    for _ in range(10):
+        with pytest.raises(FrameSizeError):
+            decoder.get_frames_at([2, 7, 12, 30, 31, 36])
+        gc.collect()
+        for frame in (0, 10, 35):
+            picture = decoder[frame]
+            assert frame != 10 or torch.equal(picture, expected)
+
+
+def test_more_reordering_than_a_decoder_can_do(clip_folder: Path) -> None:
+    """As a header may claim: FFmpeg ends the process where it is told of more than 16 pictures."""
+    path = clips.make("h264_bframes", clip_folder)
+    index = VideoIndex.scan(path)
+    claimed = dataclasses.replace(index, stream=dataclasses.replace(index.stream, reorder_depth=36))
+    for threads in (1, 4):
+        found = VideoDecoder(path, index=claimed, num_ffmpeg_threads=threads).get_frames_in_range(0, 40)
+        assert torch.equal(found.data, VideoDecoder(path).get_frames_in_range(0, 40).data)

@@ -46,7 +46,10 @@ class NativeFrame:
 
 
 def _plane(plane: Any, index: int, pix_fmt: Any) -> NDArray[np.uint8]:
-    rows = np.frombuffer(plane, np.uint8).reshape(plane.height, abs(plane.line_size))
+    data = np.frombuffer(plane, np.uint8)
+    if not plane.line_size:  # a palette, as decoders give it
+        return np.array(data[None])
+    rows = data.reshape(plane.height, abs(plane.line_size))
     used = -(-plane.width * _bits_per_pixel(index, pix_fmt) // 8)
     return np.array(rows[:, :used])
 

@@ -5,12 +5,12 @@
 
 from pathlib import Path
 
-from clips import containers, edits, h264, hevc, looks, mpeg, streams, vpx_av1
+from clips import containers, edits, h264, hevc, looks, mpeg, streams, times, vpx_av1
 from clips.base import ClipKind, linear_decode, luma, painted_numbers
 
 __all__ = ["KINDS", "ClipKind", "linear_decode", "luma", "make", "painted_numbers"]
 
-_FAMILIES = (h264, hevc, vpx_av1, mpeg, containers, edits, streams, looks)
+_FAMILIES = (h264, hevc, vpx_av1, mpeg, containers, edits, streams, looks, times)
 KINDS: dict[str, ClipKind] = {kind.name: kind for family in _FAMILIES for kind in family.KINDS}
 
 _made: dict[tuple[str, Path], Path] = {}

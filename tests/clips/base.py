@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,7 +107,11 @@ def linear_decode(path: Path | str, stream_index: int | None = None) -> list[av.
         stream = cast("av.VideoStream", best)
         stream.thread_type = "NONE"
         stream.thread_count = 1
-        return list(container.decode(stream))
+        frames: list[av.VideoFrame] = []
+        for packet in container.demux(stream):
+            with suppress(av.error.InvalidDataError):  # as at a beginning in mid-group: it shows nothing
+                frames += packet.decode()
+        return frames
 
 
 def luma(frame: av.VideoFrame) -> npt.NDArray[Any]:

@@ -379,8 +379,23 @@ def mpeg4_vop(coding_type: int, coded: int = 1, size: int = 100) -> bytes:
     return (b"\0\0\1\xb6" + bits.u(6, 0x2A).done()).ljust(size, b"\x55")
 
 
+def mpeg4_layer(*, interlaced: int = 0, low_delay: int | None = None) -> bytes:
+    bits = Bits().u(9, 1).u(1, 0).u(4, 1)
+    bits = bits.u(1, 0) if low_delay is None else bits.u(1, 1).u(2, 1).u(1, low_delay).u(1, 0)
+    bits = bits.u(2, 0).u(1, 1).u(16, 25).u(1, 1).u(1, 0)
+    return b"\0\0\1\x20" + bits.u(1, 1).u(13, 96).u(1, 1).u(13, 64).u(1, 1).u(1, interlaced).u(9, 0).done()
+
+
+def test_mpeg4_interlaced_b_vops_depend_on_each_other() -> None:
+    i, p, b = (mpeg4_vop(kind) for kind in range(3))
+    for layer in (mpeg4_layer(interlaced=1), mpeg4_layer(interlaced=1, low_delay=0)):
+        assert kinds_of("mpeg4", layer, [i, p, b, i]) == [K.INTRA, K(0), K(0), K.INTRA]
+    for layer in (mpeg4_layer(low_delay=0), mpeg4_layer(interlaced=1, low_delay=1)):
+        assert kinds_of("mpeg4", layer, [i, p, b]) == [K.RAP | K.INTRA, K(0), K.NONREF]
+
+
 def test_mpeg4_vops() -> None:
-    layer = b"\0\0\1\x20" + Bits().u(9, 1).u(1, 0).u(4, 1).u(1, 0).u(2, 0).u(1, 1).u(16, 25).u(1, 1).u(12, 0).done()
+    layer = mpeg4_layer()
     i, p, b, s = (mpeg4_vop(kind) for kind in range(4))
     closed_group = b"\0\0\1\xb3" + Bits().u(18, 64).u(1, 1).u(1, 0).done()
     packets = [i, p, b, s, closed_group + i, mpeg4_vop(1, coded=0, size=7), mpeg4_vop(1, coded=0), layer]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import clips
-from framefeed import VideoIndex
+from framefeed import UnsupportedStream, VideoIndex
+from framefeed.index import order
 from framefeed.index import scan as scanning
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.container import stream_info
@@ -157,3 +158,23 @@ def test_index_of_odd_names(tmp_path: Path, clip_folder: Path) -> None:
         path = tmp_path / name
         path.write_bytes(good)
         assert VideoIndex.scan(path).num_frames == 48
+
+
+def test_colours_that_come_beside_packets(tmp_path: Path) -> None:
+    """A palette that only the container has: frames would be black."""
+    path = write_clip(tmp_path / "palette.mov", codec="qtrle", frames=4, gop=None, pix_fmt="gray")
+    with pytest.raises(UnsupportedStream, match=r"palette\.mov: the container has its palette of colours"):
+        VideoIndex.scan(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["h264_bframes", "h264_ts", "hevc_open_gop", "mp4_fragments", "mkv_vfr", "mpeg2_ts", "mpeg4_mp4", "av1_mp4"]
+)
+def test_times_of_ordinary_files_are_believed(name: str, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding a file to learn its order takes a hundred times as long as reading it."""
+
+    def decode(*_: Any) -> None:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(order, "order_by_decoding", decode)
+    assert VideoIndex.scan(clips.make(name, clip_folder)).num_frames > 0

@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
+import clips
 from framefeed import ProcessDesc, SourceError, VideoDataset, VideoLoader
 from framefeed.data.separation import THREAD, PacketWorkers
 
@@ -87,6 +88,18 @@ def test_batches_equal_a_linear_decode(order: str, budget: int, cache: int | str
     assert len(multiprocessing.active_children()) <= workers
     del loader
     assert eventually(10, lambda: not multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("name", ["edit_two_parts", "edit_repeats", "edit_goes_back", "edit_starts_in_group"])
+def test_packets_that_an_edit_list_hides(name: str, clip_folder: Path) -> None:
+    """No frame needs some of them, so workers do not send them."""
+    dataset = VideoDataset(clips.make(name, clip_folder), 2, processing=BYTES)
+    for order in ("shuffle", "sequential", "chunked:4"):
+        for seed in range(2):
+            given: dict[str, Any] = {"order": order, "seed": seed, "drop_last": False, "memory_budget": 6000}
+            with_workers = VideoLoader(dataset, 4, num_workers=1, **given)
+            for one, other in zip(with_workers, VideoLoader(dataset, 4, **given), strict=True):
+                assert torch.equal(one["frames"], other["frames"])
 
 
 def test_workers_that_are_spawned(truth: Truth) -> None:

@@ -27,6 +27,9 @@ quiet()
 _EXPLODE = {"err_detect": "explode"}
 _NEEDS_CLOSED_START = frozenset({"h264"})
 
+# Decoders that call what FFmpeg's own encoders write damaged.
+_NEVER_EXPLODE = frozenset({"tiff"})
+
 # Even so, that of H.264 only marks a picture of which one slice cannot be read, and that of MPEG-4 may leave it out.
 _TELLS_LATE = frozenset({"h264", "mpeg4"})
 
@@ -60,7 +63,7 @@ class CpuSession:
             num_threads = max(1, min(num_threads, _MAX_REORDER - stream.reorder_depth))
         self._stream = stream
         self._num_threads = num_threads
-        self._reorder_depth = stream.reorder_depth
+        self._reorder_depth = min(stream.reorder_depth, _MAX_REORDER)  # FFmpeg aborts the process where it is more
         self._ends: list[bytes] = []
         if stream.codec == "h264" and num_threads > 1:
             # One thread lets a picture out while another may still be decoding it, and has not marked it as corrupt
@@ -177,4 +180,6 @@ class CpuFactory:
         return CpuSession(stream, num_threads, explodes=self._explodes(stream, closed_start))
 
     def _explodes(self, stream: StreamInfo, closed_start: bool) -> bool:
+        if stream.codec in _NEVER_EXPLODE:
+            return False
         return closed_start or stream.codec not in _NEEDS_CLOSED_START

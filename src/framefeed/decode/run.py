@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -238,18 +238,23 @@ def _feed(
 ) -> None:
     flags = index.packets.flags
     session, pending = running.session, running.pending
-    for number, data in packets:
-        running.next_packet = number + 1
-        flag = int(flags[number])
-        if flag & _NEW_HEADERS:
-            running.new_headers = True
-        if not flag & _UNSEEN:
-            pending.add(number)
-        pictures = session.feed(number, data, bool(flag & KEY))
-        if pictures:
-            collector.take(pictures)
-            if until_done and (collector.done or collector.damaged):
-                break
+    try:
+        for number, data in packets:
+            running.next_packet = number + 1
+            flag = int(flags[number])
+            if flag & _NEW_HEADERS:
+                running.new_headers = True
+            if not flag & _UNSEEN:
+                pending.add(number)
+            pictures = session.feed(number, data, bool(flag & KEY))
+            if pictures:
+                collector.take(pictures)
+                if until_done and (collector.done or collector.damaged):
+                    break
+    finally:
+        # Not left to the garbage collector: by then what the packets are read from may be closed.
+        if isinstance(packets, Generator):
+            packets.close()
 
 
 def decode_error(index: VideoIndex, reasons: dict[int, str]) -> DecodeError:

@@ -13,7 +13,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec
+from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
 from framefeed.ffmpeg_log import quiet
 from framefeed.index import mp4
 from framefeed.index.bitstream import PacketKind, make_classifier
@@ -27,6 +27,10 @@ from framefeed.types import Orientation, StreamInfo
 MAX_PIXELS = 1 << 28
 
 quiet()
+
+
+class NoPictureSize(InvalidFile):
+    """A video stream of which nothing has been seen yet, or which is damaged."""
 
 
 class Scan:
@@ -81,11 +85,21 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
     if context is None or not context.codec.is_decoder:
         raise UnsupportedCodec(media.name, "FFmpeg here has no decoder for its video stream")
     if context.width <= 0 or context.height <= 0:
-        raise InvalidFile(media.name, "its video stream has no picture size: damaged or without a decodable frame")
+        raise NoPictureSize(media.name, "its video stream has no picture size: damaged or without a decodable frame")
     if context.width * context.height > MAX_PIXELS:
         raise InvalidFile(media.name, f"claims pictures of {context.width}x{context.height} pixels: damaged")
     assert isinstance(stream, VideoStream)
     return stream
+
+
+def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
+    """Refuses a stream whose colours come beside its packets: only the bytes of packets are kept.
+
+    Raises:
+        UnsupportedStream: It is one.
+    """
+    if packet.has_sidedata("palette"):
+        raise UnsupportedStream(media.name, "the container has its palette of colours; transcode it to read frames")
 
 
 def stream_info(container: InputContainer, stream: VideoStream, orientation: Orientation) -> StreamInfo:

@@ -1,9 +1,10 @@
 """Presentation order where time stamps do not tell it: by letting a decoder sort the pictures once.
 
 Raw streams and AVI files carry no presentation times, streams cut out of a broadcast begin with pictures that no
-decoder can show, and field-coded streams spread a picture over two packets. Only a decoder knows which pictures such a
-stream shows, and in which order. It is run once, when the file is indexed, with the costly steps that do not change
-the order switched off.
+decoder can show, and field-coded streams spread a picture over two packets. Other files have times that no decoder can
+keep to: decoding times in their place (ASF, MXF), or times that begin again where files were joined. Only a decoder
+knows which pictures such a stream shows, and in which order. It is run once, when the file is indexed, with the costly
+steps that do not change the order switched off.
 """
 
 from __future__ import annotations
@@ -19,6 +20,18 @@ from framefeed.errors import UnsupportedStream
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.container import Scan, open_container
 from framefeed.media import Media
+from framefeed.types import NO_PTS
+
+# Codecs whose pictures come in another order than their packets, and codecs whose do not.
+_MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
+_REORDERED = ("h264", "hevc", *_MPEG)
+_IN_ORDER = ("vp8", "vp9", "av1")
+
+MAX_REORDER = 16  # pictures that a decoder may hold back
+
+_NEW_HEADERS, _CLOSED, _NONREF, _INTRA = (
+    np.uint16(kind) for kind in (PacketKind.NEW_HEADERS, PacketKind.CLOSED, PacketKind.NONREF, PacketKind.INTRA)
+)
 
 # These stages change pixels, never which pictures come out.
 _CHEAP = {"skip_loop_filter": "all", "skip_idct": "all"}
@@ -30,14 +43,47 @@ def needs_decoding(scan: Scan, order: NDArray[np.int64] | None) -> bool:
         return True
     if scan.stream.container == "avi" and scan.stream.reorder_depth > 0:
         return True  # AVI has decoding times only, and FFmpeg passes them off as presentation times
-    first = int(scan.kinds[0])
-    starts_clean = first & PacketKind.CLOSED or (scan.stream.codec == "hevc" and first & PacketKind.RAP)
+    codec, kinds = scan.stream.codec, scan.kinds
+    if codec in _REORDERED and (kinds[1:] & _NEW_HEADERS).any():
+        return True  # a decoder may drop what it holds back
+    if not _can_be_shown(scan, order):
+        return True
+    first = int(kinds[0])
+    if codec in _IN_ORDER:
+        return not first & PacketKind.RAP
+    starts_clean = first & PacketKind.CLOSED or (codec == "hevc" and first & PacketKind.RAP)
     # A stream that starts in the middle: its first pictures may refer to what is not there.
-    return (
-        scan.stream.codec in ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4")
-        and not starts_clean
-        and (scan.stream.codec != "mpeg4" or not first & PacketKind.RAP)
-    )
+    return codec in _REORDERED and not starts_clean and (codec != "mpeg4" or not first & PacketKind.RAP)
+
+
+def _can_be_shown(scan: Scan, order: NDArray[np.int64]) -> bool:
+    """Whether a decoder could show pictures in that order; where it is not sure, no."""
+    decoded = scan.raw.dts[scan.raw.dts != NO_PTS]
+    if (decoded[1:] < decoded[:-1]).any():
+        return False  # files that were joined
+    codec = scan.stream.codec
+    in_decode_order = bool((order[1:] > order[:-1]).all())
+    if codec in _IN_ORDER or codec not in _REORDERED:
+        return in_decode_order
+    ranks = np.full(len(scan.kinds), -1, np.int64)
+    ranks[order] = np.arange(len(order))
+    shown = np.sort(order)
+    ranks, kinds = ranks[shown], scan.kinds[shown]
+    latest = np.maximum.accumulate(ranks)
+    if (latest - np.arange(len(ranks)) > MAX_REORDER).any():
+        return False
+    # All that is decoded before a closed group is shown before all that is decoded after it.
+    earliest_left = np.minimum.accumulate(ranks[::-1])[::-1]
+    if (earliest_left[1:] < latest[:-1])[(kinds[1:] & _CLOSED) != 0].any():
+        return False
+    droppable = (kinds & _NONREF) != 0
+    if codec in _MPEG:  # what others refer to is shown in the order it is decoded in
+        references = ranks[~droppable]
+        if (references[1:] < references[:-1]).any():
+            return False
+    # Pictures that nobody refers to are mostly B-frames, which are decoded late. H.264 need not say that there are any.
+    may_reorder = scan.stream.reorder_depth > 0 or codec != "hevc"
+    return not (in_decode_order and may_reorder and (droppable & ((kinds & _INTRA) == 0)).any())
 
 
 def order_by_decoding(media: Media, scan: Scan) -> NDArray[np.int64]:
@@ -70,7 +116,8 @@ def order_by_decoding(media: Media, scan: Scan) -> NDArray[np.int64]:
     shown = [(packet, alone) for packet, alone in shown if 0 <= packet < len(scan.raw)]
     order = np.array([packet for packet, _ in shown], np.int64)
     if len(np.unique(order)) != len(order):
-        raise UnsupportedStream(media.name, "some packets show several pictures; transcode it to read single frames")
+        why = "some packets show several pictures, as where a stream begins in mid-group"
+        raise UnsupportedStream(media.name, f"{why}; transcode it to read single frames")
     if not scan.understood:
         alone = np.zeros(len(scan.raw), np.bool_)
         alone[[packet for packet, stands_alone in shown if stands_alone]] = True

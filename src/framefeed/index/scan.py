@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from framefeed.index.container import (
+    NoPictureSize,
     Scan,
     choose_stream,
     is_mp4,
@@ -16,6 +17,9 @@ from framefeed.media import Media
 # FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
 # It reads no further than this for them.
 _WITHOUT_DECODING = {"skip_frame": "all", "threads": "1", "probesize": "2048"}
+
+# Where the first video packet comes late, as in a recording that begins with sound: bytes, and microseconds.
+_LOOKING_FAR = {"probesize": str(256 << 20), "analyzeduration": str(600 * 10**6)}
 
 
 def scan(media: Media, stream_index: int | None = None) -> Scan:
@@ -34,7 +38,14 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
             found = scan_mp4(container, stream, media) if is_mp4(container) else None
             if found is not None and found.stream.pix_fmt is not None:
                 return found
-    with open_container(media) as container:
+    try:
+        return _scan_opened(media, stream_index, None)
+    except NoPictureSize:
+        return _scan_opened(media, stream_index, _LOOKING_FAR)
+
+
+def _scan_opened(media: Media, stream_index: int | None, options: dict[str, str] | None) -> Scan:
+    with open_container(media, options) as container:
         stream = choose_stream(container, media, stream_index)
         found = scan_mp4(container, stream, media) if is_mp4(container) else None
         return found or scan_by_demuxer(container, stream, media)

@@ -15,6 +15,7 @@ from framefeed.errors import InvalidFile
 from framefeed.index.bitstream import HEAD, Classifier, make_classifier
 from framefeed.index.container import (
     Scan,
+    check_palette,
     is_mp4,
     kinds_from_container,
     open_container,
@@ -51,6 +52,7 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
         for packet in fresh.demux(fresh_stream):
             if packet.size == 0:
                 continue
+            check_palette(packet, media)
             data = bytes(packet)
             locator.locate(packet.pos, data)
             rows.append(

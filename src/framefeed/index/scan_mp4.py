@@ -14,6 +14,7 @@ from framefeed.index import mp4
 from framefeed.index.bitstream import HEAD, make_classifier
 from framefeed.index.container import (
     Scan,
+    check_palette,
     kinds_from_container,
     orientation_by_decoding,
     reader,
@@ -26,6 +27,9 @@ from framefeed.media import Media, read_rows
 
 # Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
 CHECKED_PACKETS = 4
+
+# What FFmpeg parses after demuxing: the mark of a packet that an edit list hides comes out on the packet before it.
+_SHIFTED = ("mpeg1video", "mpeg2video")
 
 Payload = Callable[[int, int, int], bytes]
 
@@ -41,12 +45,14 @@ def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Sc
     if track is None:
         return None
     raw = _fragment_packets(track) if track.fragmented else _indexed_packets(stream, track)
-    if raw is None or not len(raw) or not _agrees_with_demuxer(container, stream, raw):
+    if raw is None or not len(raw) or not _agrees_with_demuxer(container, stream, raw, media):
         return None
     # A file that is cut in mid-data keeps all its frames: the ones that are there can be read, the others raise.
     if int(raw.pos[0] + raw.size[0]) > size:
         raise InvalidFile(media.name, "its media data is missing: the file is cut off")
     codec = stream.codec_context.codec.canonical_name
+    if codec in _SHIFTED and raw.discard.any():
+        return None
     extradata = bytes(stream.codec_context.extradata or b"")
 
     def payload(packet: int, offset: int, length: int) -> bytes:
@@ -102,12 +108,13 @@ def _fragment_packets(track: mp4.Track) -> RawPackets:
     )
 
 
-def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: RawPackets) -> bool:
+def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: RawPackets, media: Media) -> bool:
     """Compares the first packets with what FFmpeg demuxes; moves all times by the constant that edit lists add."""
     first: list[tuple[int, int, int | None, int | None]] = []
     for packet in container.demux(stream):
         if packet.size == 0 or packet.pos is None:
             break
+        check_palette(packet, media)
         first.append((packet.pos, packet.size, packet.pts, packet.dts))
         if len(first) == min(CHECKED_PACKETS, len(raw)):
             break

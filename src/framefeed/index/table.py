@@ -177,8 +177,9 @@ def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.i
 
 
 def _ranks(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each packet that rises with presentation time; the packet's own place where there is no time."""
-    if not (raw.pts == NO_PTS).any():
+    """A number for each packet that rises with presentation time; the packet's own place where times do not tell."""
+    times = raw.pts[frames]
+    if not (raw.pts == NO_PTS).any() and (times[1:] > times[:-1]).all():
         return raw.pts
     ranks = np.full(len(raw), -1, np.int64)
     ranks[frames] = np.arange(len(frames))

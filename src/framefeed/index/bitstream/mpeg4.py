@@ -1,6 +1,7 @@
 """MPEG-4 part 2 packets."""
 
 import re
+from typing import NamedTuple
 
 from framefeed.index.bitstream.bits import BitReader, OutOfData
 from framefeed.index.bitstream.kinds import PacketKind
@@ -15,8 +16,20 @@ _EMPTY_VOP_BYTES = 19
 _PACKED = re.compile(rb"^DivX\d+(?:b|Build)\d+p")
 
 
-def _parse_layer(data: bytes) -> int:
-    """Bits of vop_time_increment, from a video object layer header."""
+class _Layer(NamedTuple):
+    """What a video object layer header says.
+
+    Attributes:
+        increment_bits: Bits of vop_time_increment.
+        stands_together: Whether it may have interlaced B-VOPs. FFmpeg takes the time between two fields from the first
+            B-VOP that a decoder is given, and drops some that do not fit to it: each depends on all before it.
+    """
+
+    increment_bits: int
+    stands_together: bool
+
+
+def _parse_layer(data: bytes) -> _Layer:
     bits = BitReader(data)
     bits.skip(1 + 8)
     version = 1
@@ -25,8 +38,10 @@ def _parse_layer(data: bytes) -> int:
         bits.skip(3)
     if bits.u(4) == 15:
         bits.skip(16)
+    has_b_vops = True
     if bits.flag():
-        bits.skip(3)
+        bits.skip(2)
+        has_b_vops = not bits.flag()  # low_delay
         if bits.flag():
             bits.skip(79)
     shape = bits.u(2)
@@ -34,7 +49,12 @@ def _parse_layer(data: bytes) -> int:
         raise OutOfData("only rectangular layers are understood")
     bits.skip(1)
     resolution = bits.u(16)
-    return max(1, (resolution - 1).bit_length()) if resolution else 0
+    increment_bits = max(1, (resolution - 1).bit_length()) if resolution else 0
+    bits.skip(1)
+    if bits.flag():
+        bits.skip(increment_bits)
+    bits.skip(1 + 13 + 1 + 13 + 1)  # width and height between markers
+    return _Layer(increment_bits, bits.flag() and has_b_vops)
 
 
 class Mpeg4Classifier(SequentialClassifier):
@@ -42,6 +62,7 @@ class Mpeg4Classifier(SequentialClassifier):
 
     def __init__(self, extradata: bytes) -> None:
         self._increment_bits = 0
+        self._stands_together = False
         self._layer = b""
         self._packed = False
         packet = PacketBytes(extradata, len(extradata), 0, lambda *_: b"")
@@ -69,7 +90,7 @@ class Mpeg4Classifier(SequentialClassifier):
         if layer == self._layer:
             return False
         self._layer, self._increment_bits = layer, 0
-        self._increment_bits = _parse_layer(data)
+        self._increment_bits, self._stands_together = _parse_layer(data)
         return True
 
     def _packet(self, packet: PacketBytes) -> int:
@@ -105,9 +126,9 @@ class Mpeg4Classifier(SequentialClassifier):
             return kinds | (PacketKind.HIDDEN if packet.size <= _EMPTY_VOP_BYTES else 0)
         if coding_type == _I:
             kinds |= PacketKind.INTRA
-            if has_layer or self._layer == self._base:
+            if (has_layer or self._layer == self._base) and not self._stands_together:
                 kinds |= PacketKind.RAP | (PacketKind.CLOSED if closed else 0)
-        elif coding_type == _B and not self._packed and not (kinds & PacketKind.NEW_HEADERS):
+        elif coding_type == _B and not (self._packed or self._stands_together or kinds & PacketKind.NEW_HEADERS):
             # With packed B-VOPs a decoder shows one packet's picture when it gets the next packet.
             kinds |= PacketKind.NONREF
         return kinds
