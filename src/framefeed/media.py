@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import threading
 from collections import OrderedDict
@@ -120,8 +121,18 @@ _REASONS = {
 }
 
 
+URL_REASON = "URLs are not read; open it as a file object and give that, for example fsspec.open(url).open()"
+
+
+def is_url(path: object) -> bool:
+    """Whether a path looks like ``scheme://`` and no such file is there."""
+    return bool(re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", str(path))) and not os.path.lexists(str(path))
+
+
 def source_error(path: object, error: OSError) -> SourceError:
     """A ``SourceError`` that says what the operating system said."""
+    if is_url(path):
+        return SourceError(path, URL_REASON)
     reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
     if error.errno == errno.ENOENT and Path(str(path)).is_symlink():
         reason = "a symbolic link that leads nowhere"
@@ -147,8 +158,12 @@ class PathMedia:
         except OSError as error:
             raise source_error(self.path, error) from None
         if not stat.S_ISREG(status.st_mode):
-            is_folder = stat.S_ISDIR(status.st_mode)
-            raise SourceError(self.path, "a directory, not a video file" if is_folder else "not a file")
+            if not stat.S_ISDIR(status.st_mode):
+                raise SourceError(self.path, "not a file")
+            can_be_read = os.access(self.path, os.R_OK | os.X_OK)
+            raise SourceError(
+                self.path, "a directory, not a video file" if can_be_read else "a folder that cannot be read"
+            )
         return status.st_size, status.st_mtime_ns
 
     @contextmanager

@@ -60,6 +60,46 @@ def test_names_that_are_hard_to_print(run: Run, tmp_path: Path, clip: Path) -> N
     assert "[bold]x[red].mp4" in run("info", tmp_path / "[bold]x[red].mp4").out
 
 
+def test_names_that_the_encoding_does_not_have(tmp_path: Path, clip: Path) -> None:
+    path = tmp_path / "caf\u00e9 \u30d3.mp4"
+    path.write_bytes(clip.read_bytes())
+    for argv, code in ((("info", path), 0), (("index", path, "x.mp4", "-o", tmp_path / "\u00e9.arrow"), 1)):
+        ran = subprocess.run(
+            [sys.executable, "-m", "framefeed", *map(str, argv)],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=False,
+        )
+        assert (ran.returncode, ran.stderr) == (code, b"")
+        assert (b"caf\\xe9 \\u30d3.mp4" if code == 0 else b"\\xe9.arrow") in ran.stdout
+
+
+@pytest.mark.parametrize("command", [("pack", "store"), ("sampling",)])
+def test_a_video_where_a_catalog_is_wanted(run: Run, clip: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    ran = run(command[0], clip, *(tmp_path / name for name in command[1:]))
+    assert (ran.code, ran.out) == (2, "")
+    how = "framefeed index VIDEOS -o catalog.arrow (in Python: framefeed.Catalog.build(videos, 'catalog.arrow'))"
+    assert ran.err == f"framefeed: {clip}: not a catalog; make one with: {how}\n"
+
+
+@pytest.mark.parametrize("command", ["info", "frames", "verify"])
+@pytest.mark.parametrize("url", ["https://example.org/a.mp4", "s3://bucket/a.mp4?key=[1]", f"http://{'long' * 99}"])
+def test_urls(run: Run, tmp_path: Path, command: str, url: str) -> None:
+    ran = run(command, url, *(("--at", "0", "-o", tmp_path) if command == "frames" else ()))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        f"framefeed: {url}: URLs are not read; open it as a file object and give that, for example "
+        "fsspec.open(url).open()\n"
+    )
+
+
+def test_a_file_with_the_name_of_a_url(run: Run, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "http:" / "host").mkdir(parents=True)
+    (tmp_path / "http:" / "host" / "a.mp4").write_bytes(clip.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run("info", "http://host/a.mp4").code == 0
+
+
 def test_reader_that_leaves_early(clip: Path) -> None:
     command = f'"{sys.executable}" -m framefeed info "{clip}" --json | head -c 1; echo " ${{PIPESTATUS[0]}}"'
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ def _read_png(path: Path) -> npt.NDArray[Any]:
         (("--range", "0:48:10"), [0, 10, 20, 30, 40]),
         (("--range", "-3:"), [45, 46, 47]),
         (("--range", "10:0:-5"), [5, 10]),
-        (("--range", "9:9"), []),
         (("--time", "0,0.51"), [0, 15]),
     ],
 )
@@ -72,7 +73,16 @@ def test_size_that_changes_in_mid_stream(run: Run, clip_folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("choice", "possible"), [(("--at", "0,48"), "0..47"), (("--at", "-49"), "0..47"), (("--time", "99"), "1.6")]
+    ("choice", "possible"),
+    [
+        (("--at", "0,48"), "0..47"),
+        (("--at", "-49"), "0..47"),
+        (("--time", "99"), "1.6"),
+        (("--range", "5:2"), "no frames are in the range 5:2; frames are 0..47"),
+        (("--range", "0:10:-1"), "in the range 0:10:-1;"),
+        (("--range", "9:9", "--json"), "in the range 9:9;"),
+        (("--range", "48:"), "in the range 48:;"),
+    ],
 )
 def test_frame_that_is_not_there(run: Run, clip: Path, tmp_path: Path, choice: tuple[str, ...], possible: str) -> None:
     ran = run("frames", clip, *choice, "-o", tmp_path / "out")
@@ -88,6 +98,23 @@ def test_folder_that_cannot_be_made(run: Run, clip: Path, tmp_path: Path) -> Non
     ran = run("frames", clip, "--at", "0", "-o", tmp_path / "taken" / "below")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"framefeed: {tmp_path / 'taken' / 'below'}: Not a directory\n"
+
+
+_FULL = """
+import resource, sys
+from framefeed.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # a disk that takes this much of a file
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk(clip: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _FULL, "frames", str(clip), "--at", "3,5", "-o", str(tmp_path / "out")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    path = tmp_path / "out" / f"{clip.stem}_000003.png"
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"framefeed: {path}: cannot be written (File too large)\n"
+    assert list((tmp_path / "out").iterdir()) == []  # no half picture
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 7, 3), (5, 1, 3), (33, 47, 3)])

@@ -9,6 +9,7 @@ import pytest
 import clips
 import damaged
 from cli.conftest import Run
+from index.catalog_help import close_folder
 
 
 @pytest.fixture
@@ -54,3 +55,40 @@ def test_quiet_prints_bad_files_only(run: Run, videos: list[Path], tmp_path: Pat
     ran = run("index", bad, "-o", tmp_path / "bad.arrow", "--quiet")
     assert ran.code == 1
     assert str(bad) in ran.out
+
+
+def test_a_wrong_name_costs_nothing(run: Run, videos: list[Path], tmp_path: Path) -> None:
+    catalog = tmp_path / "precious.arrow"
+    assert run("index", *videos, "-o", catalog).code == 0
+    good = catalog.read_bytes()
+    ran = run("index", tmp_path / "vidoes", "-o", catalog)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        f"framefeed: {catalog}: no video could be indexed ({tmp_path / 'vidoes'}: no such file); this catalog stays as "
+        "it is, with 3 videos: delete it first where an empty catalog is meant\n"
+    )
+    assert catalog.read_bytes() == good
+    ran = run("index", tmp_path / "vidoes", "-o", tmp_path / "new.arrow", "--json")
+    assert (ran.code, ran.out) == (2, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.arrow"]
+
+
+def test_other_files_are_not_replaced(run: Run, videos: list[Path], tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    ran = run("index", *videos, "-o", notes)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"framefeed: {notes}: not a catalog; it would be replaced: choose another name\n"
+    assert notes.read_text() == "mine"
+
+
+def test_folders_that_cannot_be_read_are_listed(
+    run: Run, videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (tmp_path / "a.mp4").write_bytes(videos[0].read_bytes())
+    close_folder(monkeypatch, closed)
+    ran = run("index", tmp_path, "-o", tmp_path / "catalog.arrow", "--json")
+    assert (ran.code, ran.json["videos"]) == (1, 1)
+    assert ran.json["bad"] == [{"file": str(closed), "reason": "a folder that cannot be read (Permission denied)"}]

@@ -16,6 +16,7 @@ from framefeed.cli import main
 from framefeed.infer import api
 from framefeed.infer.rows import read_rows
 from framefeed.infer.shapes import CLASSES, ShapeDetector, export, write_shape_clip
+from index.catalog_help import close_folder
 
 SIZE = (96, 128)
 
@@ -96,6 +97,41 @@ def test_models_that_cannot_be_used(run: Run, folder: Path, tmp_path: Path) -> N
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"framefeed: {model}: ") and reason in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_models_in_the_current_folder(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_detector.py").write_text(
+        f"from framefeed.infer.shapes import ShapeDetector\nfind = ShapeDetector{SIZE}\n"
+    )
+    for name, code in (("own_syntax", "def find(:"), ("own_trouble", "raise KeyError('two\\nlines')")):
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    options = ("--image-size", "128x96", "--device", "cpu", "--quiet")
+    ran = run("infer", folder, "--model", "own_detector:find", *options, "-o", "found.csv")
+    assert (ran.code, ran.err) == (0, "")
+    assert read_rows(tmp_path / "found.csv").num_rows == 2 * 3 * 3
+    for name, reason in (("own_syntax", "SyntaxError: "), ("own_trouble", "KeyError: ")):
+        ran = run("infer", folder, "--model", f"{name}:find", *options, "-o", "other.csv")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"framefeed: {name}:find: the module {name} cannot be imported ({reason}")
+        assert ran.err.count("\n") == 1
+
+
+def test_folders_that_cannot_be_read_are_listed(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    videos = tmp_path / "videos"
+    (videos / "closed").mkdir(parents=True)
+    (videos / "a.mp4").write_bytes((folder / "0.mp4").read_bytes())
+    close_folder(monkeypatch, videos / "closed")
+    model = ("--model", folder / "shapes.onnx", "--device", "cpu", "--json")
+    ran = run("infer", videos, videos / "**", *model, "-o", tmp_path / "a.csv")
+    assert (ran.code, ran.json["videos"]) == (1, 1)
+    reason = "a folder that cannot be read (Permission denied)"
+    assert ran.json["bad"] == [{"file": str(videos / "closed"), "reason": reason}]
+    ran = run("infer", videos / "closed", *model, "-o", tmp_path / "b.csv")
+    assert (ran.code, ran.err) == (2, f"framefeed: {videos / 'closed'}: {reason}\n")
 
 
 def test_interrupted(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -58,6 +59,18 @@ def assert_same(found: VideoIndex, expected: VideoIndex) -> None:
         theirs: Any = getattr(expected.packets, field.name)
         assert ours.dtype == theirs.dtype, field.name
         assert np.array_equal(ours, theirs), field.name
+
+
+def close_folder(monkeypatch: pytest.MonkeyPatch, folder: Path, code: int = errno.EACCES) -> None:
+    """Makes a folder one that cannot be read; taking the rights away would not do for root."""
+    real: Any = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if not isinstance(path, int) and os.path.realpath(path) == os.path.realpath(folder):
+            raise OSError(code, os.strerror(code), os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing.spawn
 import os
 import shutil
@@ -15,13 +16,13 @@ import pytest
 
 import clips
 import damaged
-from framefeed import Catalog, CatalogError, InvalidFile, SourceError
+from framefeed import Catalog, CatalogError, InvalidFile, SourceError, VideoDataset
 from framefeed.index import catalog_build, catalog_parts, catalog_scan
 from framefeed.index.catalog_file import CatalogFile
 from framefeed.index.catalog_progress import shows_progress
 from framefeed.index.video_index import VideoIndex
 
-from .catalog_help import SMALL, assert_same, copies, odd_worker
+from .catalog_help import SMALL, assert_same, close_folder, copies, odd_worker
 from .catalog_help import scanned as scanned  # a fixture
 
 MANY = catalog_scan.THREAD_FILES + 8
@@ -63,8 +64,85 @@ def test_files_folders_and_patterns(videos: list[Path], tmp_path: Path, monkeypa
     generated = Catalog.build((path for path in videos[:2]), target)
     assert names(generated) == everything[:2]
     (tmp_path / "empty").mkdir()
-    nothing = Catalog.build(["empty", "*.mkv"], target)
-    assert [bad.reason for bad in nothing.report] == ["no video file below this folder", "no file matches this pattern"]
+    some = Catalog.build(["empty", "*.mkv", "empty", "videos"], target)
+    assert [bad.reason for bad in some.report] == ["no video file below this folder", "no file matches this pattern"]
+
+
+@pytest.fixture
+def closed(videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder among the videos that cannot be read."""
+    folder = tmp_path / "videos" / "closed"
+    folder.mkdir()
+    shutil.copy(videos[0], folder / "lost.mp4")
+    close_folder(monkeypatch, folder)
+    return folder
+
+
+WHY = "a folder that cannot be read (Permission denied)"
+
+
+@pytest.mark.parametrize("given", ["", "*", "**", "**/*.mp4", "*/*.mp4", "clos*/**/*.mp4"])
+def test_folders_that_cannot_be_read(closed: Path, videos: list[Path], tmp_path: Path, given: str) -> None:
+    asked = tmp_path / "videos" / given
+    catalog = Catalog.build([videos[0], asked, asked], tmp_path / "c.arrow")
+    assert [(bad.path, bad.reason) for bad in catalog.report] == [(str(closed), WHY)]
+    with pytest.raises(SourceError, match=r"closed: a folder that cannot be read \(Permission denied\)"):
+        Catalog.build([videos[0], asked], tmp_path / "d.arrow", on_error="raise")
+
+
+def test_a_pattern_into_a_folder_that_cannot_be_searched(
+    videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.lstat
+
+    def lstat(path: str, **more: int) -> os.stat_result:
+        if str(path).endswith("deep/a.mp4"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, **more)
+
+    (tmp_path / "videos" / "deep").mkdir()
+    monkeypatch.setattr(os, "lstat", lstat)
+    catalog = Catalog.build([videos[0], tmp_path / "videos" / "*" / "a.mp4"], tmp_path / "c.arrow")
+    assert [(bad.path, bad.reason) for bad in catalog.report] == [(str(tmp_path / "videos" / "deep"), WHY)]
+
+
+def test_a_root_that_cannot_be_read(closed: Path, videos: list[Path], tmp_path: Path) -> None:
+    for asked in (closed, closed / "*.mp4"):
+        with pytest.raises(CatalogError, match=r"not written: .*closed: a folder that cannot be read \(Permission"):
+            Catalog.build(asked, tmp_path / "c.arrow")
+        with pytest.raises(SourceError, match=r"closed: a folder that cannot be read \(Permission denied\)"):
+            VideoDataset(asked)
+
+
+def test_datasets_have_a_bad_file_for_a_folder_that_cannot_be_read(
+    closed: Path, videos: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(SourceError, match="closed: "):
+        VideoDataset(tmp_path / "videos")
+    with pytest.warns(UserWarning, match=r"left out 1 of 6 files: .*closed: "):
+        dataset = VideoDataset(tmp_path / "videos" / "**" / "*.mp4", on_error="skip")
+    assert dataset.filenames == tuple(map(str, videos))
+    assert [bad.path for bad in dataset.report] == [str(closed)]
+    catalog = Catalog.build(tmp_path / "videos", tmp_path / "c.arrow")
+    with pytest.warns(UserWarning, match="cannot be read"):
+        dataset = VideoDataset(tmp_path / "videos", catalog=catalog, on_error="skip")
+    assert WHY in dataset.report[0].reason
+
+
+def test_disks_that_fail(videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "videos" / "bad").mkdir()
+    (tmp_path / "videos" / "gone").mkdir()
+    close_folder(monkeypatch, tmp_path / "videos" / "bad", errno.EIO)
+    close_folder(monkeypatch, tmp_path / "videos" / "gone", errno.ENOENT)  # removed by somebody meanwhile
+    catalog = Catalog.build(tmp_path / "videos", tmp_path / "c.arrow")
+    assert len(catalog) == 5
+    assert [bad.reason for bad in catalog.report] == ["a folder that cannot be read (Input/output error)"]
+    assert names(Catalog.build(tmp_path / "videos" / "**", tmp_path / "c.arrow")) == names(catalog)
+
+
+def test_urls_are_not_read(videos: list[Path], tmp_path: Path) -> None:
+    catalog = Catalog.build([videos[0], "https://example.org/a.mp4?key=[1]"], tmp_path / "c.arrow")
+    assert "URLs are not read" in catalog.report[0].reason
 
 
 # --- what is scanned --------------------------------------------------------------------------------------------------
@@ -137,7 +215,7 @@ def test_a_damaged_catalog_is_built_anew(videos: list[Path], tmp_path: Path, sca
     target = tmp_path / "c.arrow"
     Catalog.build(videos, target)
     good = target.read_bytes()
-    for data in (good[: len(good) // 2], b"garbage", b""):
+    for data in (good[: len(good) // 2], good[:-1], good[:3], good[:8] + b"garbage", b""):
         target.write_bytes(data)
         scanned.clear()
         assert names(Catalog.build(videos, target)) == [path.name for path in videos]
@@ -151,6 +229,14 @@ def test_other_files_are_not_replaced(videos: list[Path], tmp_path: Path) -> Non
         pass
     with pytest.raises(CatalogError, match=r"mine.arrow: another Arrow file"):
         Catalog.build(videos, tmp_path / "mine.arrow")
+    for name, data in (("notes.txt", b"notes"), ("c.arrow", b"garbage"), ("short", b"A\n")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(CatalogError, match=f"{name}: not a catalog; it would be replaced: choose another name"):
+            Catalog.build(videos, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == data
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CatalogError, match=r"pipe: a device or a pipe; it would be replaced"):
+        Catalog.build(videos, tmp_path / "pipe")
     with pytest.raises(CatalogError, match=r"000.mp4: a video file by its name"):
         Catalog.build(videos, videos[0])
     with pytest.raises(CatalogError, match="a folder; give the catalog a file name"):
@@ -159,6 +245,81 @@ def test_other_files_are_not_replaced(videos: list[Path], tmp_path: Path) -> Non
         Catalog.build(videos, tmp_path / "nowhere" / "c.arrow")
     with pytest.raises(CatalogError, match=r"c.arrow: cannot be written \(Not a directory\)"):
         Catalog.build(videos, videos[0] / "c.arrow")
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced(
+    videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: str) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    (tmp_path / "c.arrow").write_bytes(b"whatever")
+    monkeypatch.setattr(catalog_build, "begins_as_catalog", unreadable)
+    with pytest.raises(CatalogError, match=r"c.arrow: cannot be read \(Permission denied\).*choose another name"):
+        Catalog.build(videos, tmp_path / "c.arrow")
+    assert (tmp_path / "c.arrow").read_bytes() == b"whatever"
+
+
+# --- nothing to index -------------------------------------------------------------------------------------------------
+
+
+def test_a_good_catalog_is_not_replaced_by_an_empty_one(videos: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "c.arrow"
+    Catalog.build(videos, target)
+    good = target.read_bytes()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    for asked in ("vidoes", "empty", "*.mkv", "bad.mp4"):
+        with pytest.raises(CatalogError) as caught:
+            Catalog.build(tmp_path / asked, target)
+        assert caught.value.path == str(target)
+        assert caught.value.reason.startswith(f"no video could be indexed ({tmp_path / asked}: ")
+        assert caught.value.reason.endswith(
+            "; this catalog stays as it is, with 5 videos: delete it first where an empty catalog is meant"
+        )
+    for nothing in ([], [target]):
+        with pytest.raises(CatalogError, match=r"no video could be indexed \(nothing to index was given\); this cat"):
+            Catalog.build(nothing, target)
+    with pytest.raises(CatalogError, match=r"2.mp4: no such file and 2 more\); this catalog stays"):
+        Catalog.build([tmp_path / f"{number}.mp4" for number in range(5)], target)
+    assert target.read_bytes() == good
+    for damaged_one in (good[: len(good) // 2], good[:-1]):
+        target.write_bytes(damaged_one)
+        with pytest.raises(CatalogError, match=r"this file, a damaged catalog or an old one, stays as it is"):
+            Catalog.build(tmp_path / "vidoes", target)
+        assert target.read_bytes() == damaged_one
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.mp4", "c.arrow", "empty", "videos"]
+    # As the error says.
+    target.unlink()
+    assert len(Catalog.build(tmp_path / "bad.mp4", target)) == 0
+
+
+def test_no_empty_catalog_for_paths_that_lead_nowhere(videos: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "c.arrow"
+    for asked in ("vidoes", "*.mkv"):
+        with pytest.raises(CatalogError, match=r"c.arrow: not written: no video could be indexed \(.*: no "):
+            Catalog.build(tmp_path / asked, target)
+    assert not target.exists()
+    assert len(Catalog.build([], target)) == 0  # as asked
+
+
+def test_what_is_known_of_finished_scans_survives(
+    videos: list[Path], tmp_path: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong name between an interrupted build and the next one."""
+    monkeypatch.setattr(catalog_build, "write_file", _fails)
+    with pytest.raises(CatalogError, match="cannot be written"):
+        Catalog.build(videos, tmp_path / "c.arrow")
+    monkeypatch.undo()
+    with pytest.raises(CatalogError, match="not written"):
+        Catalog.build(tmp_path / "vidoes", tmp_path / "c.arrow")
+    scanned.clear()
+    assert len(Catalog.build(videos, tmp_path / "c.arrow")) == 5
+    assert scanned == []
+
+
+def _fails(path: str, *_: object) -> CatalogFile:
+    raise CatalogError(path, "cannot be written (No space left on device)")
 
 
 def test_arguments_are_checked(videos: list[Path], tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ def write_onnx(path: Path, inputs: list[tuple[str, int, list[Any]]], **metadata:
     return path
 
 
+class Unmakeable:
+    def __init__(self) -> None:
+        raise FileNotFoundError("no weights")
+
+
 class Torchvisionlike:
     """Returns lists of dicts, as torchvision's detectors do."""
 
@@ -105,6 +110,24 @@ def test_a_module_and_names_of_functions() -> None:
     assert outputs["boxes"].shape == (3, 2, 4)
     assert outputs["scores"].tolist() == [[-1.0, -1.0], [0.5, -1.0], [0.5, 0.5]]
     assert open_engine(ShapeDetector(*SIZE).half(), CPU).signature.dtype == torch.float16
+
+
+def test_modules_and_classes_that_raise_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, code, reason in (
+        ("odd_syntax", "def f(:", "SyntaxError: invalid syntax (odd_syntax.py, line 1)"),
+        ("odd_error", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("odd_exit", "raise SystemExit", "SystemExit"),
+        ("odd_import", "import no_such_module", "No module named 'no_such_module'"),
+    ):
+        (tmp_path / f"{name}.py").write_text(code)
+        with pytest.raises(ModelError) as caught:
+            open_engine(f"{name}:f", CPU)
+        assert str(caught.value) == f"{name}:f: the module {name} cannot be imported ({reason})"
+    with pytest.raises(
+        ModelError, match=r"Unmakeable: an object of this class cannot be made \(FileNotFoundError: no w"
+    ):
+        open_engine("infer.test_engines:Unmakeable", CPU)
 
 
 def test_onnx_says_class_names(tmp_path: Path) -> None:

@@ -228,6 +228,24 @@ def test_a_bad_file_is_tried_again(clips: list[Path], models: Mapping[str, Path]
     assert not (tmp_path / "found.csv.work").exists()
 
 
+def test_the_last_good_file_gets_bad(clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
+    """What is kept of an interrupted run has videos; that is no reason to go on with them."""
+    path = tmp_path / "0.mp4"
+    path.write_bytes(clips[0].read_bytes())
+
+    def interrupted(batch: torch.Tensor) -> Any:
+        raise KeyboardInterrupt
+
+    output = tmp_path / "found.csv"
+    interrupted.image_size = SIZE  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        run([path], interrupted, output=output)
+    assert len(Catalog.open(tmp_path / "found.csv.work" / "catalog.arrow")) == 1
+    path.unlink()
+    with pytest.raises(InvalidFile, match=r"0\.mp4: no such file"):
+        run([path], interrupted, output=output)
+
+
 def test_a_file_that_changes_on_the_way(clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "0.mp4"
     path.write_bytes(clips[0].read_bytes())

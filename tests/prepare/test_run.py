@@ -12,10 +12,12 @@ import pytest
 
 import clips
 from framefeed import Catalog, InvalidFile, OutputError, StateError, VideoDataset, prepare
+from framefeed.index.catalog import BadFile
 from framefeed.prepare import api, workers
 from framefeed.samples import write_clip
 from framefeed.source.store import pack
 from framefeed.verify import verify_file
+from index.catalog_help import close_folder
 from prepare.helpers import content, in_this_process
 
 TINY: dict[str, Any] = {"width": 64, "height": 48, "frames": 12, "options": {"preset": "ultrafast"}}
@@ -173,8 +175,15 @@ def test_what_is_no_source(here: None, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_clip(videos / "a.mkv", **TINY)
     for sources, words in (
-        (videos, r"a\.mp4: and .*a\.mkv would both be called 'a' in the output folder; rename"),
-        ([videos / "a.mp4", videos / "night" / "a.mp4"], "would both be called 'a'"),
+        (
+            videos,
+            r"videos/a\.mp4: and .*videos/a\.mkv would both be called 'a' in the output folder; rename one of them, or "
+            r"prepare them into different folders, as by patterns that end with \*\.mkv and \*\.mp4$",
+        ),
+        (
+            [videos / "a.mp4", videos / "night" / "a.mp4"],
+            "would both be called 'a' .* prepare them into different folders, or give a folder above both$",
+        ),
         ([], "none given"),
         (tmp_path / "*.avi", "no file matches this pattern"),
         (tmp_path / "nowhere.mp4", "no such file"),
@@ -188,6 +197,37 @@ def test_what_is_no_source(here: None, videos: Path, tmp_path: Path) -> None:
         prepare.run(videos / "a.mp4", videos, **QUICK)
     with pytest.raises(OutputError, match="is a file"):
         prepare.run(videos / "b.mkv", videos / "a.mp4", **QUICK)
+
+
+def test_folders_that_cannot_be_read(here: None, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_folder(monkeypatch, videos / "night")
+    bad = [BadFile(str(videos / "night"), "a folder that cannot be read (Permission denied)")]
+    asked: list[Any] = [videos, videos / "**" / "*.mp4", [videos, videos]]
+    for number, given in enumerate(asked):
+        result = prepare.run(given, tmp_path / f"out{number}", **QUICK)
+        assert result.bad == bad and len(result.videos) == (3 if number == 1 else 4)
+    for nothing in (videos / "night", videos / "night" / "*.mp4"):
+        with pytest.raises(InvalidFile, match=r"night: a folder that cannot be read \(Permission denied\)"):
+            prepare.run(nothing, tmp_path / "none", **QUICK)
+    # What is in the output folder is no source, whether it can be read or not.
+    (videos / "ready").mkdir()
+    close_folder(monkeypatch, videos / "ready")
+    assert prepare.run(videos, videos / "ready", **QUICK).bad == bad
+
+
+def test_the_last_good_file_gets_bad(here: None, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog of an interrupted run has videos; that is no reason to go on with them."""
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(api, "prepare_all", interrupted)
+        prepare.run(videos / "a.mp4", tmp_path / "out", **QUICK)
+    assert len(Catalog.open(tmp_path / "out" / ".prepare" / "sources.arrow")) == 1
+    (videos / "a.mp4").write_bytes(b"no video")
+    result = prepare.run(videos / "a.mp4", tmp_path / "out", **QUICK)
+    assert [bad.path for bad in result.bad] == [str(videos / "a.mp4")]
 
 
 # --- once, and once more ------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import sys
 
-__all__ = ["count", "seconds", "whole"]
+__all__ = ["count", "search_here", "seconds", "whole"]
 
 
 def count(text: str) -> int:
@@ -31,3 +33,11 @@ def seconds(text: str) -> float:
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text!r} is no time; possible are seconds, as 5 or 0.5")
     return value
+
+
+def search_here() -> list[str]:
+    """Lets ``module:name`` be a module of the current folder, as ``python -m`` does; gives that folder."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return [here]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from framefeed.cli import exercise
-from framefeed.cli.arguments import count, seconds, whole
+from framefeed.cli.arguments import count, search_here, seconds, whole
 
 if TYPE_CHECKING:
     from framefeed.bench.suite.config import Config
@@ -111,8 +111,7 @@ def run(args: argparse.Namespace) -> int:
     from framefeed.cli import console
     from framefeed.readers import READERS
 
-    search = [os.getcwd()]
-    sys.path[:0] = [folder for folder in search if folder not in sys.path]
+    search = search_here()
     try:
         readers = _names(args.readers, list(READERS))
         for name in readers:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -61,20 +61,24 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
 
 
 def printable(cell: object) -> Text:
-    """A cell's text: floats short, None as a dash, and names that are no valid Unicode with their bytes escaped."""
+    """A cell's text: floats short, None as a dash, and what stdout cannot show, as names that are no valid Unicode,
+    escaped.
+    """
     if cell is None:
-        return Text("–")
+        return Text("–" if _clean("–", sys.stdout) == "–" else "-")
     if isinstance(cell, bool):
         return Text("yes", style="green") if cell else Text("NO", style="bold red")
     if isinstance(cell, int):
         return Text(f"{cell:,}")
     if isinstance(cell, float):
         return Text(f"{cell:,.1f}" if abs(cell) >= 10 else f"{cell:.3g}")
-    return Text(_clean(str(cell)))
+    return Text(_clean(str(cell), sys.stdout))
 
 
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+def _clean(text: str, stream: TextIO) -> str:
+    """The text with backslash escapes for what a stream's encoding does not have."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def print_table(table: Table) -> None:
@@ -84,7 +88,7 @@ def print_table(table: Table) -> None:
 
 def print_lines(*lines: str) -> None:
     """Prints lines on stdout, unchanged and unwrapped."""
-    sys.stdout.write("".join(f"{_clean(line)}\n" for line in lines))
+    sys.stdout.write("".join(f"{_clean(line, sys.stdout)}\n" for line in lines))
 
 
 def print_json(value: Any) -> None:
@@ -97,7 +101,7 @@ def print_error(error: Exception) -> None:
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:  # the operating system's, on something of ours
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    sys.stderr.write(f"framefeed: {_clean(' '.join(text.splitlines()))}\n")
+    sys.stderr.write(f"framefeed: {_clean(' '.join(text.splitlines()), sys.stderr)}\n")
 
 
 @contextmanager
@@ -111,5 +115,5 @@ def progress(description: str, *, show: bool = True) -> Iterator[Report]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     disabled = not (show and console.is_terminal)
     with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
-        task = bar.add_task(_clean(description), total=None)
+        task = bar.add_task(_clean(description, sys.stderr), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,11 +86,22 @@ def _chosen(decoder: VideoDecoder, args: argparse.Namespace) -> list[int]:
     """Different frame numbers, rising, so that each group is decoded once. Checked before the first file is written."""
     count = len(decoder)
     if args.range is not None:
-        return sorted(range(count)[args.range])
+        return sorted(_in_range(args, count))
     chosen = (
         _played_at(decoder, args) if args.at is None else [_frame_number(number, count, args) for number in args.at]
     )
     return sorted(set(chosen))
+
+
+def _in_range(args: argparse.Namespace, count: int) -> range:
+    from framefeed import FrameIndexError
+
+    chosen: range = range(count)[args.range]
+    if not chosen:
+        ends = (args.range.start, args.range.stop, *([args.range.step] if args.range.step is not None else ()))
+        text = ":".join("" if end is None else str(end) for end in ends)
+        raise FrameIndexError(args.file, f"no frames are in the range {text}; frames are 0..{count - 1}")
+    return chosen
 
 
 def _frame_number(number: int, count: int, args: argparse.Namespace) -> int:
@@ -132,10 +144,18 @@ def _read(decoder: VideoDecoder, numbers: list[int]) -> Iterator[tuple[int, Fram
 
 
 def _write(path: Path, number: int, frame: Frame) -> dict[str, Any]:
+    from framefeed import OutputError
     from framefeed.cli.png import encode_png
 
     height, width, _ = frame.data.shape
-    path.write_bytes(encode_png(frame.data.numpy()))
+    picture = encode_png(frame.data.numpy())
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        if error.filename is None:  # it was opened, and is half a picture now
+            with suppress(OSError):
+                path.unlink()
+        raise OutputError(path, f"cannot be written ({error.strerror or error})") from error
     return {
         "frame": number,
         "pts_seconds": frame.pts_seconds,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framefeed.cli.arguments import count
+from framefeed.cli.arguments import count, search_here
 
 if TYPE_CHECKING:
     from framefeed.infer import InferResult
@@ -73,7 +73,10 @@ def run(args: argparse.Namespace) -> int:
     if args.ray_workers is not None and args.ray is None:
         args.fail("--ray-workers needs --ray")
     from framefeed import FramefeedError, infer
+    from framefeed.infer.engines.call import is_callable_name
 
+    if is_callable_name(args.model):
+        search_here()
     ray = None
     if args.ray is not None:
         low, high = args.ray_workers or (None, None)

@@ -114,7 +114,8 @@ class Catalog:
             timeout_seconds: A file whose scan takes longer is a bad file.
 
         Raises:
-            CatalogError: The catalog cannot be written.
+            CatalogError: The catalog cannot be written, it would replace what is no catalog, or no video could be
+                indexed and it would replace one that has some.
             FramefeedError: With ``on_error="raise"``, what is wrong with a file.
         """
         from framefeed.index.catalog_build import build_file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import stat
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext, suppress
@@ -12,7 +13,15 @@ from typing import Any, Literal
 
 from framefeed import errors
 from framefeed.errors import CatalogError, FramefeedError, InvalidFile, SourceError
-from framefeed.index.catalog_file import BadEntry, CatalogFile, ForeignFile, Rows, temporary_name, write_file
+from framefeed.index.catalog_file import (
+    BadEntry,
+    CatalogFile,
+    ForeignFile,
+    Rows,
+    begins_as_catalog,
+    temporary_name,
+    write_file,
+)
 from framefeed.index.catalog_parts import Parts, gather
 from framefeed.index.catalog_paths import VIDEO_SUFFIXES, Wanted, absolute, expand, resolve
 from framefeed.index.catalog_progress import Progress, shows_progress
@@ -30,6 +39,8 @@ SAVE_SECONDS = 5.0
 SAVE_FILES = 2000
 SAVE_PACKETS = 1 << 20  # about 40 MB
 
+SHOWN = 3  # bad files that an error names
+
 Pick = tuple[Rows, int]
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -38,18 +49,28 @@ def build_file(
     paths: Paths,
     catalog: str | os.PathLike[str],
     *,
-    on_error: Literal["report", "raise"],
-    num_workers: int | None,
-    progress: bool | None,
-    timeout_seconds: float,
+    on_error: Literal["report", "raise"] = "report",
+    num_workers: int | None = None,
+    progress: bool | None = None,
+    timeout_seconds: float = 60.0,
+    is_own: bool = False,
 ) -> CatalogFile:
-    """Builds the file; see ``Catalog.build``."""
+    """Builds the file; see ``Catalog.build``.
+
+    Where no video could be indexed, a catalog that has some is not replaced, and none is made for paths that lead
+    nowhere: a wrong name or a disk that is not there would cost all that is known.
+
+    Args:
+        paths, catalog, on_error, num_workers, progress, timeout_seconds: As there.
+        is_own: Whether it is the caller's own, in a folder for its work: then it may be without videos, and what has
+            its name is replaced.
+    """
     if on_error not in ("report", "raise"):
         raise ValueError(f"on_error={on_error!r} should be 'report' or 'raise'")
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"num_workers={num_workers} should be at least 1, or None for one a CPU")
     target = absolute(os.fspath(catalog))
-    old = _existing(target)
+    old = _existing(target, is_own=is_own)
     _check_writable(target)
     wanted, missing = expand(paths, target)
     known = _Known(target, old, timeout_seconds, strict=on_error == "raise")
@@ -59,7 +80,8 @@ def build_file(
         todo = [item.path for item in wanted if not known.has(item.path)]
         _scan(known, todo, num_workers or available_cpus(), shows_progress(progress, len(todo)))
         missing_paths = [absolute(item.path) for item in missing]
-        written = _write(target, old, known, [*wanted, *(Wanted(path, path) for path in missing_paths)])
+        asked = [*wanted, *(Wanted(path, path) for path in missing_paths)]
+        written = _write(target, old, known, asked, is_own=is_own)
         known.parts.finish()
         return written
     except BaseException as error:
@@ -69,13 +91,15 @@ def build_file(
         raise
 
 
-def _existing(target: str) -> CatalogFile | None:
+def _existing(target: str, *, is_own: bool) -> CatalogFile | None:
     """The catalog that is there already, where it can be used."""
     path = Path(target)
     if path.is_dir():
         raise CatalogError(target, "a folder; give the catalog a file name in it")
     if path.suffix.lower() in VIDEO_SUFFIXES and path.exists():
         raise CatalogError(target, "a video file by its name; the catalog would replace it: choose another name")
+    if not is_own:
+        _check_replaceable(target)
     try:
         found = CatalogFile(target)
     except ForeignFile:
@@ -88,6 +112,23 @@ def _existing(target: str) -> CatalogFile | None:
         found.check()
         return found
     return None
+
+
+def _check_replaceable(target: str) -> None:
+    """Refuses to replace what is no catalog. One that is damaged or cut off begins as a whole one does."""
+    try:
+        status = os.stat(target)
+    except OSError:  # there is none, or writing will tell
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise CatalogError(target, "a device or a pipe; it would be replaced: choose another name")
+    try:
+        may_be_one = begins_as_catalog(target)
+    except OSError as error:
+        why = f"cannot be read ({error.strerror}), so it may be no catalog"
+        raise CatalogError(target, f"{why}; it would be replaced: choose another name") from error
+    if not may_be_one:
+        raise CatalogError(target, "not a catalog; it would be replaced: choose another name")
 
 
 def _check_writable(target: str) -> None:
@@ -212,6 +253,10 @@ class _Known:
         finally:
             self.parts.leave()
 
+    def forget_bad(self) -> None:
+        """Leaves no notes of bad files beside a catalog that they have nothing to do with."""
+        self._pending_bad = []
+
     def results(self) -> tuple[dict[str, Pick], dict[str, BadEntry]]:
         """Rows and bad files by absolute path."""
         for source in [*self.parts.own, Rows([self._encoded()])]:
@@ -230,7 +275,9 @@ def _scan(known: _Known, todo: Sequence[str], num_workers: int, show: bool) -> N
             known.save_if_due()
 
 
-def _write(target: str, old: CatalogFile | None, known: _Known, wanted: Sequence[Wanted]) -> CatalogFile:
+def _write(
+    target: str, old: CatalogFile | None, known: _Known, wanted: Sequence[Wanted], *, is_own: bool
+) -> CatalogFile:
     found, failed = known.results()
     rows = [item for item in wanted if item.path in found]
     picks = [found[item.path] for item in rows]
@@ -238,9 +285,30 @@ def _write(target: str, old: CatalogFile | None, known: _Known, wanted: Sequence
     bad = [dataclasses.replace(failed[item.path], path=item.stored) for item in wanted if item.path in failed]
     if old is not None and _is_same(old, picks, stored, bad):
         return old
+    if not rows and not is_own:
+        try:
+            _check_empty(target, old, [failed[item.path] for item in wanted if item.path in failed])
+        except CatalogError:
+            known.forget_bad()
+            raise
     sources = {id(source): source for source, _ in picks}.values()
     schema = common_schema(batch.schema for source in sources for batch in source.batches)
     return write_file(target, gather(picks, stored, schema), schema, bad)
+
+
+def _check_empty(target: str, old: CatalogFile | None, bad: Sequence[BadEntry]) -> None:
+    """Refuses to write a catalog without videos in the place of one with videos, or for paths that lead nowhere."""
+    more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+    why = "; ".join(f"{entry.path}: {entry.reason}" for entry in bad[:SHOWN]) + more
+    none = f"no video could be indexed ({why or 'nothing to index was given'})"
+    delete = "delete it first where an empty catalog is meant"
+    if old is not None and len(old):
+        raise CatalogError(target, f"{none}; this catalog stays as it is, with {len(old):,} videos: {delete}")
+    if old is None and os.path.exists(target) and os.path.getsize(target):
+        raise CatalogError(target, f"{none}; this file, a damaged catalog or an old one, stays as it is: {delete}")
+    # A file that is there and no video is worth a note: it is not looked at again.
+    if bad and all(entry.size is None for entry in bad):
+        raise CatalogError(target, f"not written: {none}")
 
 
 def _is_same(old: CatalogFile, picks: Sequence[Pick], stored: Sequence[str], bad: Sequence[BadEntry]) -> bool:

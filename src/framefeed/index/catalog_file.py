@@ -28,12 +28,15 @@ from framefeed.cached import cached_property
 from framefeed.errors import CatalogError
 from framefeed.index.catalog_rows import SCALARS, common_schema, is_stored
 
-__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "temporary_name", "write_file"]
+__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "begins_as_catalog", "temporary_name", "write_file"]
 
 VERSION = 1
 STORE_VERSION = 2
 VERSION_KEY = b"framefeed.catalog.version"
 REPORT_KEY = b"framefeed.catalog.report"
+MAGIC = b"ARROW1"  # what Arrow's files begin with
+
+_HOW = "framefeed index VIDEOS -o catalog.arrow (in Python: framefeed.Catalog.build(videos, 'catalog.arrow'))"
 
 
 @dataclass(frozen=True)
@@ -132,28 +135,31 @@ class CatalogFile(Rows):
                 for batch in batches:
                     batch.validate()  # that no column reaches beyond its buffers; looks at no row
         except FileNotFoundError:
-            raise CatalogError(path, "no such catalog; make it with framefeed.Catalog.build(paths, catalog)") from None
+            raise CatalogError(path, f"no such catalog; make one with: {_HOW}") from None
         except CatalogError:
             raise
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if os.path.isdir(path):
-                raise CatalogError(path, "a folder, not a catalog") from None
+                raise CatalogError(path, f"a folder, not a catalog; make one with: {_HOW}") from None
             if isinstance(error, OSError) and error.errno is not None:
                 raise CatalogError(path, f"cannot be read ({error.strerror})") from error
-            reason = "no catalog, or a damaged one; delete it and build it again with framefeed.Catalog.build"
-            raise CatalogError(path, f"{reason} ({str(error).splitlines()[0]})") from error
+            with suppress(OSError):  # gone by now
+                if not begins_as_catalog(found_at or path):  # a video, say: nothing to be deleted
+                    raise CatalogError(path, f"not a catalog; make one with: {_HOW}") from error
+            reason = f"no catalog, or a damaged one ({str(error).splitlines()[0]})"
+            raise CatalogError(path, f"{reason}; delete it and build it again with: {_HOW}") from error
         super().__init__(batches)
 
     def _check(self, schema: Any) -> None:
         version = self.metadata.get(VERSION_KEY)
         if version is None:
-            raise ForeignFile(self.path, "an Arrow file but no catalog; make one with framefeed.Catalog.build")
+            raise ForeignFile(self.path, f"an Arrow file but no catalog; make one with: {_HOW}")
         versions = [str(each).encode() for each in (VERSION, STORE_VERSION)]
         if version not in versions:
             raise CatalogError(
                 self.path,
                 f"a catalog of version {version.decode(errors='replace')}, this framefeed reads versions {VERSION} and "
-                f"{STORE_VERSION}; build it again with framefeed.Catalog.build",
+                f"{STORE_VERSION}; build it again with: {_HOW}",
             )
         self.is_store = version == versions[1]
         names = set(schema.names)
@@ -182,6 +188,16 @@ class CatalogFile(Rows):
             return [BadEntry(**entry) for entry in json.loads(self.metadata[REPORT_KEY])]
         except (KeyError, TypeError, ValueError) as error:
             raise CatalogError(self.path, "its report is damaged; delete the catalog and build it again") from error
+
+
+def begins_as_catalog(path: str) -> bool:
+    """Whether a file begins as catalogs do, whole or cut off at any place: an empty one does.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        return MAGIC.startswith(file.read(len(MAGIC)))
 
 
 def temporary_name(path: str) -> str:

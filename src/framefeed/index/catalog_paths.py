@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from framefeed.errors import SourceError
+from framefeed.media import URL_REASON, is_url
+
 __all__ = [
     "STORE_CATALOG",
     "UNFINISHED",
@@ -23,6 +26,7 @@ __all__ = [
     "candidates",
     "expand",
     "files_meant",
+    "meant",
     "path_hash",
     "resolve",
 ]
@@ -33,6 +37,9 @@ _SUFFIXES = """
 """
 VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
 """What a file below a folder has to end with, in any case, to be taken for a video."""
+
+NO_VIDEO = "no video file below this folder"
+NO_MATCH = "no file matches this pattern"
 
 STORE_CATALOG = "catalog.arrow"
 """The catalog in the folder of a packet store; it appears when the store is complete."""
@@ -55,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Missing:
-    """A folder or pattern that leads to no file."""
+    """A folder or pattern that leads to no file, or a folder that cannot be read; and why."""
 
     path: str
     reason: str
@@ -115,39 +122,113 @@ def expand(
     """
     folder = os.path.dirname(catalog)
     wanted: dict[str, Wanted] = {}
-    missing: list[Missing] = []
+    missing: dict[str, Missing] = {}
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fsdecode(given)
-        files = files_meant(name)
-        if not files:
-            what = "no video file below this folder" if os.path.isdir(name) else "no file matches this pattern"
-            missing.append(Missing(name, what))
+        # An absolute spelling is no URL any more, so it is told from a file here.
+        files, bad = ([], [Missing(name, URL_REASON)]) if is_url(name) else meant(name)
+        missing.update((absolute(each.path), each) for each in bad)
         for file in files:
             path = absolute(file)
             if path == catalog or path in wanted:
                 continue
             below = None if os.path.isabs(name) else _below(path, folder)
             wanted[path] = Wanted(path, path if below is None else below)
-    return list(wanted.values()), missing
+    return list(wanted.values()), list(missing.values())
 
 
 def files_meant(name: str) -> list[str]:
-    """The files that a file, folder or pattern stands for, spelt as it is; none for an empty folder."""
+    """The files that a file, folder or pattern stands for, spelt as it is; none for an empty folder.
+
+    A folder below it that cannot be read is among them: whoever opens it has a bad file, and can go on with others.
+
+    Raises:
+        SourceError: There is no file, as far as can be seen, but a folder that cannot be read.
+    """
+    files, bad = meant(name)
+    unread = [each for each in bad if each.reason not in (NO_VIDEO, NO_MATCH)]
+    if unread and not files:
+        raise SourceError(unread[0].path, unread[0].reason)
+    return files + [each.path for each in unread]
+
+
+def meant(name: str) -> tuple[list[str], list[Missing]]:
+    """The files that a file, folder or pattern stands for, spelt as it is, and what is bad about it.
+
+    Returns:
+        Files; and folders that cannot be read or, where there is neither, the name itself.
+    """
+    bad: list[Missing] = []
     if os.path.isdir(name):
-        return list(_videos_below(name))
-    if glob.has_magic(name) and not os.path.lexists(name):
+        files, none = list(_videos_below(name, bad)), NO_VIDEO
+    elif glob.has_magic(name) and not os.path.lexists(name) and not is_url(name):
         # "**" goes round and round through a link to a folder above: each file once, by its shortest name.
-        found = {os.path.realpath(match): match for match in sorted(glob.glob(name, recursive=True), key=len)[::-1]}
-        matches = sorted(found.values())
-        return [file for match in matches for file in (_videos_below(match) if os.path.isdir(match) else [match])]
-    return [name]
+        matches = sorted(_by_shortest(glob.glob(name, recursive=True)))
+        files, none = [], NO_MATCH
+        bad += _unread(name)
+        for match in matches:
+            files += _videos_below(match, bad) if os.path.isdir(match) else [match]
+    else:
+        return [name], []
+    bad = list({each.path: each for each in bad}.values())
+    return files, bad if files or bad else [Missing(name, none)]
 
 
-def _videos_below(folder: str) -> Iterator[str]:
-    """Video files, sorted; links to folders are followed, but no folder is walked twice."""
+def _by_shortest(paths: Iterable[str]) -> list[str]:
+    """Of paths that lead to the same place, the shortest one."""
+    return list({os.path.realpath(path): path for path in sorted(paths, key=len)[::-1]}.values())
+
+
+def _cannot_be_read(folder: str, error: OSError) -> Missing:
+    return Missing(folder, f"a folder that cannot be read ({error.strerror or error})")
+
+
+def _unread(pattern: str) -> list[Missing]:
+    """Folders that a pattern leads into and that cannot be read: ``glob`` takes them for empty ones."""
+    parts = pattern.split(os.sep)
+    first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    found: dict[str, Missing] = {}
+    for place in range(first, len(parts)):
+        if parts[place - 1] == "**" and place > first and glob.has_magic(parts[place]):
+            continue  # all of these have been looked at
+        above = os.sep.join([*parts[:place], ""])  # the separator behind it: folders only
+        folders = glob.glob(above, recursive=True) if place > first else [above]
+        if parts[place] == "**":
+            folders += glob.glob(os.path.join(above, "**", ""), recursive=True)
+        for folder in _by_shortest(folders):
+            try:
+                if glob.has_magic(parts[place]):
+                    os.scandir(folder or os.curdir).close()
+                else:
+                    os.lstat(os.path.join(folder, parts[place]))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                name = folder.rstrip(os.sep) or folder or os.curdir
+                found.setdefault(os.path.realpath(name), _cannot_be_read(name, error))
+    return sorted(found.values(), key=lambda missing: missing.path)
+
+
+def _videos_below(folder: str, bad: list[Missing]) -> Iterator[str]:
+    """Video files, sorted; links to folders are followed, but no folder is walked twice.
+
+    Args:
+        folder: Where to look.
+        bad: Gets the folders that cannot be read.
+    """
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # removed by somebody meanwhile
+            bad.append(_cannot_be_read(os.fsdecode(error.filename or folder), error))
+
     seen: set[tuple[int, int]] = set()
-    for where, folders, files in os.walk(folder, followlinks=True):
-        status = os.stat(where)
+    for where, folders, files in os.walk(folder, onerror=note, followlinks=True):
+        try:
+            status = os.stat(where)
+        except OSError as error:
+            note(error)
+            folders.clear()
+            continue
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
             continue

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from framefeed.errors import InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_paths import STORE_CATALOG, absolute, files_meant
+from framefeed.index.catalog_build import build_file
+from framefeed.index.catalog_paths import STORE_CATALOG, absolute, meant
 from framefeed.infer.segments import cut_places, sampled_frames
 
 __all__ = ["Video", "Videos", "find_videos"]
@@ -87,20 +88,21 @@ def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool |
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise InvalidFile("videos", "none given: give files, folders, patterns or catalogs")
+    found = Videos([], [])
     entries: list[str | Catalog] = []
     for each in map(os.fsdecode, given):
         if _is_catalog(each):
             entries.append(Catalog.open(each))
             continue
-        files = files_meant(each)
+        files, bad = meant(each)
         if not files:
-            what = "no video file below this folder" if os.path.isdir(each) else "no file matches this pattern"
-            raise InvalidFile(each, what)
+            raise InvalidFile(bad[0].path, bad[0].reason)
         entries += files
+        unread = [BadFile(missing.path, missing.reason) for missing in bad]
+        found.bad.extend(each for each in unread if each not in found.bad)
     files = [entry for entry in entries if isinstance(entry, str)]
-    scanned = Catalog.build(files, folder / "catalog.arrow", progress=progress) if files else None
+    scanned = Catalog(build_file(files, folder / "catalog.arrow", progress=progress, is_own=True)) if files else None
     reasons = {bad.path: bad.reason for bad in scanned.report} if scanned is not None else {}
-    found = Videos([], [])
     seen: set[str] = set()
     for entry in entries:
         if isinstance(entry, Catalog):
@@ -123,10 +125,10 @@ def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool |
 
 
 def _is_catalog(name: str) -> bool:
-    path = Path(name)
-    if path.is_dir():  # a packet store; a catalog among videos may not have all of them
-        return (path / STORE_CATALOG).is_file() and Catalog.open(name).is_store
-    return path.suffix.lower() == ".arrow" and path.is_file()
+    # Not by Path, which raises an error of its own where a folder cannot be read.
+    if os.path.isdir(name):  # a packet store; a catalog among videos may not have all of them
+        return os.path.isfile(os.path.join(name, STORE_CATALOG)) and Catalog.open(name).is_store
+    return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
 def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> Video:

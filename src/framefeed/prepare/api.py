@@ -11,8 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from framefeed.errors import InvalidFile, OutputError
-from framefeed.index import Catalog
 from framefeed.index.catalog import BadFile
+from framefeed.index.catalog_build import build_file
 from framefeed.index.catalog_paths import STORE_CATALOG, absolute
 from framefeed.machine import available_cpus
 from framefeed.prepare.codecs import CodecName
@@ -175,7 +175,7 @@ def run(
         raise
     target = Path(catalog) if catalog is not None else folder / STORE_CATALOG
     files = [os.path.join(os.fspath(out), file) for file in record.outputs()]
-    Catalog.build(files, target, progress=progress)
+    build_file(files, target, progress=progress, is_own=catalog is None)
     videos = [record.done[source.stem] for source in found.good if source.stem in record.done]
     return PrepareResult(
         folder,

@@ -11,7 +11,8 @@ from pathlib import Path
 from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_paths import STORE_CATALOG, absolute, files_meant
+from framefeed.index.catalog_build import build_file
+from framefeed.index.catalog_paths import STORE_CATALOG, absolute, meant
 from framefeed.media import Fingerprint, PathMedia
 
 __all__ = ["Paths", "Source", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
@@ -84,9 +85,10 @@ def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
         if _is_catalog(each):
             catalog = Catalog.open(each)
             sources.bad.extend(catalog.report)
-            found = _in_catalog(catalog)
+            found = list(_in_catalog(catalog))
         else:
-            found = _in_folder(each, target)
+            found, bad = _in_folder(each, target)
+            sources.bad.extend(each for each in bad if each not in sources.bad)
         for item in found:
             name = absolute(item.path)
             if name in seen:
@@ -103,26 +105,27 @@ def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
 
 
 def _is_catalog(name: str) -> bool:
-    path = Path(name)
-    if path.is_dir():  # a packet store; a catalog among videos may not have all of them
-        return (path / STORE_CATALOG).is_file() and Catalog.open(name).is_store
-    return path.suffix.lower() == ".arrow" and path.is_file()
+    # Not by Path, which raises an error of its own where a folder cannot be read.
+    if os.path.isdir(name):  # a packet store; a catalog among videos may not have all of them
+        return os.path.isfile(os.path.join(name, STORE_CATALOG)) and Catalog.open(name).is_store
+    return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
-def _in_folder(name: str, target: str | None) -> Iterator[_Found]:
-    """Files below a folder or by a pattern, without those of an output folder that lies among them."""
-    files = files_meant(name)
+def _in_folder(name: str, target: str | None) -> tuple[list[_Found], list[BadFile]]:
+    """Files below a folder or by a pattern, without those of an output folder that lies among them; and folders there
+    that cannot be read.
+    """
+    files, bad = meant(name)
     if files == [name]:
-        yield _Found(name, os.path.dirname(name))
-        return
+        return [_Found(name, os.path.dirname(name))], []
     if not files:
-        what = "no video file below this folder" if os.path.isdir(name) else "no file matches this pattern"
-        raise InvalidFile(name, what)
+        raise InvalidFile(bad[0].path, bad[0].reason)
     base = name if os.path.isdir(name) else _fixed_part(name)
     others = [file for file in files if target is None or not _is_below(absolute(file), target)]
     if not others:
         raise InvalidFile(name, "no video file but those in the output folder")
-    yield from (_Found(file, base) for file in others)
+    unread = [BadFile(each.path, each.reason) for each in bad if target is None or not _is_in(each.path, target)]
+    return [_Found(file, base) for file in others], unread
 
 
 def _fixed_part(pattern: str) -> str:
@@ -144,6 +147,10 @@ def _is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def _is_in(path: str, folder: str) -> bool:
+    return absolute(path) == folder or _is_below(absolute(path), folder)
+
+
 def _source(item: _Found) -> Source:
     place = os.path.relpath(item.path, item.base or os.curdir)
     stem = Path(os.path.splitext(place)[0]).as_posix()
@@ -162,8 +169,16 @@ def _check_names(sources: list[Source]) -> None:
             raise InvalidFile(
                 source.path,
                 f"and {other.path} would both be called {source.stem!r} in the output folder; rename one of them, "
-                "prepare them into different folders, or give a folder above both",
+                f"{_other_ways(source.path, other.path)}",
             )
+
+
+def _other_ways(path: str, other: str) -> str:
+    """What helps two videos of one name besides another name."""
+    if os.path.dirname(absolute(path)) == os.path.dirname(absolute(other)):
+        kinds = " and ".join(f"*{os.path.splitext(each)[1]}" for each in (other, path))
+        return f"or prepare them into different folders, as by patterns that end with {kinds}"
+    return "prepare them into different folders, or give a folder above both"
 
 
 def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None) -> Sources:
@@ -177,7 +192,7 @@ def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None)
     files = [source.path for source in sources if source.catalog is None]
     if not files:
         return Sources(list(sources), [])
-    scanned = Catalog.build(files, folder / "sources.arrow", progress=progress)
+    scanned = Catalog(build_file(files, folder / "sources.arrow", progress=progress, is_own=True))
     reasons = {bad.path: bad.reason for bad in scanned.report}
     found = Sources([], [])
     for source in sources:

@@ -36,15 +36,25 @@ def import_callable(name: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise ModelError(name, f"the module {module_name} cannot be imported ({error})") from error
+    except (Exception, SystemExit) as error:  # whatever is in it is run
+        raise ModelError(name, f"the module {module_name} cannot be imported ({_said(error)})") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ModelError(name, f"{module_name} has no {attribute}")
         found = getattr(found, part)
     if inspect.isclass(found):
-        found = found()
+        try:
+            found = found()
+        except Exception as error:
+            raise ModelError(name, f"an object of this class cannot be made ({_said(error)})") from error
     if not callable(found):
         raise ModelError(name, f"is a {type(found).__name__} and cannot be called")
     return found
+
+
+def _said(error: BaseException) -> str:
+    """An error of somebody else's code, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def open_callable(call: Callable[[Tensor], Any], name: str, device: torch.device) -> TorchEngine:
