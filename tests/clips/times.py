@@ -44,6 +44,14 @@ def _cut(folder: Path, name: str, **spec: Any) -> Path:
         return remux(source, folder / name, read_packets(source)[5:])
 
 
+def _cut_open(folder: Path) -> Path:
+    """Packets from a keyframe on; the two that follow it are shown before it."""
+    with source_clip(".mkv", codec="mpeg4", bframes=2, **OLD) as source:
+        packets = read_packets(source)
+        second_key = [place for place, packet in enumerate(packets) if packet.is_keyframe][1]
+        return remux(source, folder / "mpeg4_starts_open.mkv", packets[second_key:])
+
+
 def _late_video(folder: Path) -> Path:
     """Ten seconds of sound before the first picture."""
     target = folder / "ts_late_video.ts"
@@ -153,6 +161,7 @@ KINDS = (
         ClipKind(name, partial(_cut, name=f"{name}.webm", codec=codec), EVERY[12:], "seven packets before a key")
         for name, codec in (("vp8_starts_in_group", "libvpx"), ("vp9_starts_in_group", "libvpx-vp9"))
     ),
+    ClipKind("mpeg4_starts_open", _cut_open, EVERY[12:], "the first pictures refer to a group that is not there"),
     ClipKind("ts_late_video", _late_video, EVERY, "sound for ten seconds, then the first picture"),
     ClipKind(
         "edit_parts_of_groups",
