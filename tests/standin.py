@@ -291,6 +291,8 @@ def _sequence(codec: str, content: bytes) -> nvcuvid.Sequence | None:
             context.decode(packet)
     except av.FFmpegError:
         return None
+    if not context.coded_width:
+        return None  # a damaged picture: FFmpeg has not looked at the headers
     told = re.search(rb" ref=(\d+)", content)
     return nvcuvid.Sequence((context.coded_width, context.coded_height), int(told[1]) if told else 4, True)
 
@@ -298,7 +300,8 @@ def _sequence(codec: str, content: bytes) -> nvcuvid.Sequence | None:
 class _Decoder:
     """Gives pictures in order of display; those of a call lie where those of the call before did.
 
-    It is configured anew where the size changes, and only there: with too few surfaces, pictures are not right.
+    It is configured anew where the coded size changes, and only there: with too few surfaces, pictures are not right.
+    What it gives of coded pictures changes then, too, if it has been told so; otherwise they come scaled.
     """
 
     def __init__(self, used: StandIn, codec: str, stream: int) -> None:
@@ -308,10 +311,13 @@ class _Decoder:
         self._context: Any = None
         self._surfaces: list[NDArray[np.uint8]] = []
         self._sequence: nvcuvid.Sequence | None = None
-        self._starved = False
+        self._starved = self._scaled = False
+        self._told: tuple[int, int] | None = None
+        self._room = (1 << 16, 1 << 16)  # what it gives of coded pictures
 
     def setReconfigParams(self, width: int, height: int) -> None:  # noqa: N802
         self._surfaces = []
+        self._told = (width, height)
 
     def Decode(self, packet: Any) -> list[_Frame]:  # noqa: N802
         data = ctypes.string_at(packet.bsl_data, packet.bsl) if packet.bsl else b""
@@ -352,6 +358,9 @@ class _Decoder:
         if needed is None:
             return
         if self._sequence is None or needed.size != self._sequence.size:
+            self._scaled = self._sequence is not None and self._told is None
+            if self._sequence is not None and self._told is not None:
+                self._room, self._told = self._told, None
             self._sequence = needed
         self._starved = needed.surfaces > self._sequence.surfaces
 
@@ -366,8 +375,11 @@ class _Decoder:
         order.write(self._surfaces[place].ctypes.data, self._surfaces[place].nbytes, self._stream, "decoding")
         plane = picture.planes[0]
         luma = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: picture.height, : picture.width]
-        if self._starved:
+        if self._starved or self._scaled:
             luma = np.full_like(luma, GARBAGE)
+        elif picture.width > self._room[0] or picture.height > self._room[1]:
+            luma = luma.copy()
+            luma[self._room[1] :] = luma[:, self._room[0] :] = GARBAGE
         self._surfaces[place][: width * height].reshape(height, width)[: picture.height, : picture.width] = luma
         return _Frame(self._surfaces[place], width, height, picture.pts or 0)
 

@@ -241,6 +241,43 @@ def test_streams_that_need_more_surfaces(tmp_path: Path) -> None:
             assert _same(picture, truth[which][frame]), (paths[which], frame)
 
 
+def _one_after_the_other(paths: list[Path]) -> None:
+    """Files of one group each, so that the same decoder gets them all."""
+    cuda_engine(0).pool._idle.clear()
+    for path in paths:
+        truth = [NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)]
+        got = VideoDecoder(path, device="cuda").get_native_frames_at(range(12))
+        assert [frame for frame in range(12) if not _same(got[frame], truth[frame])] == [], path.name
+
+
+def test_the_same_size_coded_in_another_size(tmp_path: Path) -> None:
+    """160x168 is coded as it is in units of 8, and as 160x176 in units of 16."""
+    paths = [
+        samples.write_clip(
+            tmp_path / f"{unit}.mp4",
+            codec="libx265",
+            frames=12,
+            gop=12,
+            width=160,
+            height=168,
+            options={"x265-params": f"min-cu-size={unit}:log-level=none"},
+        )
+        for unit in (8, 16)
+    ]
+    _one_after_the_other(paths)
+    _one_after_the_other(paths[::-1])
+
+
+def test_larger_pictures_coded_in_the_same_size(tmp_path: Path) -> None:
+    small, less, more = (
+        samples.write_clip(tmp_path / f"{width}.mp4", frames=12, gop=12, width=width, height=height)
+        for width, height in ((192, 160), (242, 182), (256, 192))
+    )
+    _one_after_the_other([small, less, more])
+    _one_after_the_other([small, more, less])
+    _one_after_the_other([less, more])
+
+
 def test_what_the_parser_says(tmp_path: Path) -> None:
     found = []
     for refs in (1, 5, 16):

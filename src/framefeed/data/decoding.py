@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
@@ -143,6 +143,7 @@ class Decoding:
         self._queued: dict[Group, Job] = {}
         self._running: dict[Group, Job] = {}
         self._hanging: set[int] = set()
+        self._lent: Counter[Key] = Counter()  # kept frames that threads are reading
 
     @property
     def num_groups(self) -> int:
@@ -151,8 +152,10 @@ class Decoding:
 
     def close(self) -> None:
         """Forgets all, and gives memory back."""
-        for frame in self.frames.values():
-            if frame.bases is not None:
+        for key, frame in self.frames.items():
+            if frame.bases is not None and self._lent[key]:  # whoever reads it gives it back
+                self._budget.hold(self._size_of(key[0]))
+            elif frame.bases is not None:
                 self._workshop.give_back(frame.bases)
         self.frames.clear()
         self._failed.clear()
@@ -160,6 +163,20 @@ class Decoding:
         self._queued.clear()
         for job in self._running.values():
             self._retain(job)
+
+    def lend(self, keys: Sequence[Key]) -> None:
+        """A thread is going to read kept frames."""
+        self._lent.update(keys)
+
+    def take_back(self, frames: Sequence[tuple[Key, Any]]) -> None:
+        """It has read them. Where all has ended meanwhile, their memory is free now."""
+        for key, bases in frames:
+            self._lent[key] -= 1
+            if not self._lent[key]:
+                del self._lent[key]
+                if self._board.closed:
+                    self._workshop.give_back(bases)
+                    self._budget.give(self._size_of(key[0]))
 
     def drop_frames(self) -> None:
         """Lets go of frames that the look-ahead does not want to keep any longer."""

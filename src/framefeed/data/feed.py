@@ -195,7 +195,11 @@ class Feed:
                 self._decoding.decode(jobs)
             else:
                 task()
-        return True
+        if not any(job.abandoned for job in jobs):
+            return True
+        with self._lock:  # it came back after all, and another thread was begun in its place
+            self._board.num_threads -= 1
+        return False
 
     # --- opening batches ------------------------------------------------------------------------------------------
 
@@ -279,6 +283,9 @@ class Feed:
             self._board.nothing_to_prefetch = False
             self._budget.give(sum(self._charges[len(batches) :]))
             for batch, charge in zip(batches, self._charges, strict=False):
+                if charge and batch.assembly is not None:  # batches may be of different sizes
+                    self._budget.hold(batch.assembly.num_bytes - charge)
+                    charge = batch.assembly.num_bytes
                 batch.charge = charge
             self._charges = []
             if batches:
@@ -390,10 +397,20 @@ class Feed:
         assert assembly is not None
 
         def finish() -> None:
-            with ASSEMBLE:
-                self._workshop.put(assembly, [(bases, assembly.targets[key]) for key, bases in frames])
             with self._lock:
                 if self._board.closed:
+                    return
+                self._decoding.lend(keys)
+            try:
+                with ASSEMBLE:
+                    self._workshop.put(assembly, [(bases, assembly.targets[key]) for key, bases in frames])
+            except BaseException:
+                with self._lock:
+                    self._decoding.take_back(frames)
+                raise
+            with self._lock:
+                self._decoding.take_back(frames)
+                if self._has_ended():
                     return
                 for key, _ in frames:
                     self._ahead.release(key)

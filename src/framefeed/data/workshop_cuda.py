@@ -290,12 +290,12 @@ class CudaWorkshop:
             rest = [(bases.addresses, places) for bases, places in frames if bases.layout is None]
             finish_frames({assembly: rest}, lane)
             done = lane.timeline.now()
-        with self._lock:
-            for bases, _ in frames:
-                written = bases.ready
-                if written is not None and bases.in_use.get(written.timeline) is written:
-                    del bases.in_use[written.timeline]  # whoever waits for the reading has waited for that, too
-                bases.in_use[done.timeline] = done
+            with self._lock:  # as long as the lane is ours: a later moment of it must not be noted before
+                for bases, _ in frames:
+                    written = bases.ready
+                    if written is not None and bases.in_use.get(written.timeline) is written:
+                        del bases.in_use[written.timeline]  # whoever waits for the reading has waited for that, too
+                    bases.in_use[done.timeline] = done
         assembly.written.append(done)
 
     def read(self, assembly: DeviceAssembly) -> None:

@@ -27,4 +27,5 @@ def cuda_engine(device: int) -> Engine:
     from framefeed.decode.capabilities import num_units
     from framefeed.decode.nvdec import NvdecFactory
 
-    return Engine(NvdecFactory(device), max_threads=2 * num_units(device))
+    # H.264, HEVC and VP9, and one of these with 10 bits, without making decoders anew.
+    return Engine(NvdecFactory(device), max_threads=2 * num_units(device), num_formats=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from numpy.typing import ArrayLike
 
@@ -31,17 +31,19 @@ class Engine:
     Args:
         factory: Makes decoder sessions.
         max_threads: Threads of the shared pool; None takes one for each CPU.
+        num_formats: For how many kinds of streams decoders are kept, a whole set for each.
 
     Attributes:
         latest: The index that frames were asked of last, by ``id``.
     """
 
-    def __init__(self, factory: SessionFactory, max_threads: int | None = None) -> None:
+    def __init__(self, factory: SessionFactory, max_threads: int | None = None, num_formats: int = 2) -> None:
         self.max_threads = max_threads or available_cpus()
         self.latest = 0
         self._factory = factory
-        # Two for each thread: one being reset for the next file while another is left running in a group.
-        self.pool = SessionPool(factory, max_idle=2 * self.max_threads)
+        # Two for each thread, where there are many kinds: one being reset for the next file while another is left
+        # running in a group.
+        self.pool = SessionPool(factory, max_idle=num_formats * self.max_threads)
         self._reset()
         in_forked_children(self._reset)
 
@@ -126,31 +128,46 @@ class Engine:
         lock = threading.Lock()
 
         def work() -> None:
-            while True:
-                with lock:
-                    job = next(todo, None)
-                if job is None or task.stopped:
-                    return
-                task.run(job, each)
+            try:
+                while True:
+                    with lock:
+                        job = next(todo, None)
+                    if job is None or task.stopped:
+                        return
+                    task.run(job, each)
+            except BaseException:
+                task.stopped = True
+                raise
 
         # One worker more than threads: three equal jobs on two cores then end together instead of two and one.
         workers = min(num_threads + 1, len(jobs)) if num_threads > 1 else 1
-        helpers = [self._submit(work) for _ in range(workers - 1)]
+        helpers: list[Future[None]] = []
         try:
+            for _ in range(workers - 1):
+                helpers.append(self._submit(work))
             work()  # the caller's thread works too: no hand-over for a single job, no deadlock when the pool is full
-        except BaseException:
-            task.stopped = True
-            raise
         finally:
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
+            if helpers:
+                _wait_for_all(helpers, task)
 
     def _submit(self, work: Sink | object) -> Future[None]:
         with self._lock:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.max_threads + 1, thread_name_prefix="framefeed")
             return self._executor.submit(work)  # type: ignore[arg-type]
+
+
+def _wait_for_all(helpers: Sequence[Future[None]], task: _Task | RunTask) -> None:
+    """Waits for all helpers, also where one has failed: they write to memory that goes with the request."""
+    running = [helper for helper in helpers if not helper.cancel()]
+    try:
+        wait(running)
+    except BaseException:  # interrupted: nothing more is begun, and what is under way ends soon
+        task.stopped = True
+        wait(running)
+        raise
+    for helper in running:
+        helper.result()
 
 
 def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJob], int]:

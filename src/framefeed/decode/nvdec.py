@@ -106,6 +106,9 @@ class NvdecSession:
         self._size = (0, 0)
         self._fresh = False  # whether the decoder has not been fed yet
         self._sequence: nvcuvid.Sequence | None = None  # what it is made for; None where that is not known
+        self._coming: nvcuvid.Sequence | None = None  # the same as soon as it has been fed
+        self._room = (0, 0)  # what it gives of a coded picture
+        self._told = False  # whether it has been told a size that the next packets may change to
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = library().PacketData()
@@ -130,6 +133,7 @@ class NvdecSession:
         """
         use_context(self._factory.device)
         stream = index.stream
+        self._path = index.path
         self._stream = stream
         self._table = index.packets
         self._ranks = index.packets.display_rank
@@ -137,11 +141,13 @@ class NvdecSession:
         self._known_as = self._framing.headers or index.path
         size = (stream.width, stream.height)
         self._first = True
+        self._fed.clear()
         if self._decoder is None or stream.width > self._max_size[0] or stream.height > self._max_size[1]:
             self._make_decoder()
         elif size != self._size:
             # Without this it would go on giving pictures of the old size, scaled.
             self._decoder.setReconfigParams(_even(stream.width), _even(stream.height))
+            self._told = True
         if size != self._size or stream.pix_fmt != self._pix_fmt:
             self._layout = None
         self._size, self._pix_fmt = size, stream.pix_fmt
@@ -150,7 +156,8 @@ class NvdecSession:
 
     def _make_decoder(self) -> None:
         self._decoder, self._max_size = self._factory.make_decoder(self._stream, self._cuda_stream)
-        self._fresh = True
+        self._fresh, self._told = True, False
+        self._layout = None
 
     def _make_ready(self, data: bytes | memoryview) -> None:
         """Sees to it that there are enough surfaces for what begins with a packet.
@@ -162,11 +169,31 @@ class NvdecSession:
             return  # other codecs always need as many
         now = self._sequence
         needed = self._factory.sequence(self._stream.codec, self._known_as, self._framing, data)
-        if not self._fresh and (now is None or needed is None or _needs_another(needed, now)):
+        if not self._fresh and (now is None or needed is None or self._needs_another(needed, now)):
             self._make_decoder()
-        if self._fresh or now is None or needed is None or needed.size != now.size:
-            self._sequence = needed
+        self._coming = needed
+        if self._fresh or now is None or needed is None:
+            self._room = needed.size if needed is not None else (0, 0)
+        elif needed.size != now.size:
+            # Even where the size that is shown stays: without this it would go on giving the old part, scaled.
+            self._room = (_even(self._size[0]), _even(self._size[1]))
+            if not self._told:
+                self._decoder.setReconfigParams(*self._room)
+        else:
+            self._coming = now
+        self._sequence = None  # until it has been fed
         self._fresh = False
+
+    def _needs_another(self, needed: nvcuvid.Sequence, now: nvcuvid.Sequence) -> bool:
+        """Whether the decoder would stay as it is although it should not.
+
+        It is told once whether there are fields, and how many surfaces are needed, and which part of a picture is
+        shown, when the coded size changes.
+        """
+        if needed.progressive != now.progressive:
+            return True
+        larger = self._size[0] > self._room[0] or self._size[1] > self._room[1]
+        return needed.size == now.size and (needed.surfaces > now.surfaces or larger)
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
@@ -185,9 +212,10 @@ class NvdecSession:
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
         self._first = True
-        pictures = self._pictures(self._flush)
-        self._fed.clear()
-        return pictures
+        try:
+            return self._pictures(self._flush)
+        finally:
+            self._fed.clear()
 
     def reset(self) -> None:
         """Forgets what has not come out."""
@@ -237,6 +265,7 @@ class NvdecSession:
             with DECODE:
                 frames = self._end()
             came += self._hand_on(frames, order[came:], rows, take)
+        self._first = True
         return came
 
     def _pieces(self, packets: Iterable[tuple[int, bytes | memoryview]]) -> Iterator[list[bytes | memoryview]]:
@@ -322,7 +351,7 @@ class NvdecSession:
         packet.bsl_data = ctypes.addressof(ctypes.c_char.from_buffer(content))
         packet.bsl = len(content)
         packet.pts = 0
-        self._first = ends
+        self._first = False  # until all its pictures have come
         return self._frames(packet)
 
     def _end(self) -> Sequence[Any]:
@@ -335,7 +364,12 @@ class NvdecSession:
         except Exception as error:  # PyNvVideoCodec's own; the decoder is of no use afterwards
             self._decoder = None
             self._max_size = (0, 0)
+            if "OUT_OF_MEMORY" in str(error).upper():  # the file is not to blame
+                raise _out_of_memory(self._path, error) from error
             raise PacketError(str(error).strip().replace("\n", " ")) from error
+        self._told = False
+        if self._coming is not None:
+            self._sequence, self._coming = self._coming, None
         return frames
 
     def _pictures(self, packet: Any) -> list[tuple[int, Any]]:
@@ -444,12 +478,13 @@ class NvdecFactory:
         return decoder, size
 
 
-def _needs_another(needed: nvcuvid.Sequence, now: nvcuvid.Sequence) -> bool:
-    """Whether a decoder would stay as it is although it should not.
+def _out_of_memory(path: str, error: Exception) -> Exception:
+    import torch
 
-    It is told once whether there are fields, and how many surfaces are needed when the size changes.
-    """
-    return needed.progressive != now.progressive or (needed.size == now.size and needed.surfaces > now.surfaces)
+    why = str(error).strip().splitlines()[0]
+    return torch.cuda.OutOfMemoryError(
+        f"{path}: the GPU's memory is full, none is left for decoding ({why}); less memory_budget, or smaller batches"
+    )
 
 
 def _even(side: int) -> int:

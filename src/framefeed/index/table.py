@@ -92,15 +92,17 @@ class PacketTable:
 
     @cached_property
     def display_rank(self) -> NDArray[np.int64]:
-        """For each packet, a number by which those of one group rise in presentation order, shown or not."""
+        """For each packet, a number by which they rise in presentation order, shown or not.
+
+        That of a hidden packet has its place in its group; groups that follow each other may be decoded in one go.
+        """
         if not (self.pts == NO_PTS).any():
-            # By time; where an edit list shows the same times twice, by group first. Some containers have decoding
-            # times in their place, and then the frames tell.
+            # By time; where times come twice or begin again, as with edit lists and in files that were joined, by group
+            # first. Some containers have decoding times in their place, and then the frames tell.
             for order in (np.argsort(self.pts, kind="stable"), np.lexsort((self.pts, self.start))):
                 ranks = np.empty(len(self), np.int64)
                 ranks[order] = np.arange(len(self))
-                same_group = np.diff(self.start[self.frames]) == 0
-                rising = np.diff(ranks[self.frames])[same_group] > 0
+                rising = np.diff(ranks[self.frames]) > 0
                 twice = (np.diff(self.pts[order]) == 0) & (np.diff(self.start[order]) == 0)
                 if rising.all() and not twice.any():
                     return ranks
