@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import av
 import pytest
 
 import clips
 import standin
 from framefeed import UnsupportedCodec, VideoDecoder
 from framefeed.decode import capabilities
+from framefeed.samples import write_clip
 from standin import StandIn
 
 
@@ -43,6 +45,36 @@ def test_refused(name: str, reason: str, gpu: StandIn, clip_folder: Path) -> Non
 @pytest.mark.parametrize("name", ["h264_b_pyramid", "h264_ts", "h264_m2ts", "h264_avi", "h264_nut", "hevc_open_gop"])
 def test_taken(name: str, gpu: StandIn, clip_folder: Path) -> None:
     capabilities.check_supported(VideoDecoder(clips.make(name, clip_folder)).index, 0)
+
+
+@pytest.mark.parametrize(
+    ("codec", "side", "is_refused"),
+    [
+        (codec, side, side in ("left", "top"))
+        for codec in ("h264", "hevc")
+        for side in ("left", "top", "right", "bottom")
+    ],
+)
+def test_pictures_that_are_cut_off(codec: str, side: str, is_refused: bool, gpu: StandIn, tmp_path: Path) -> None:
+    """A decoder on a GPU cuts off at the right and at the bottom, whatever is said."""
+    whole, cut = tmp_path / "whole.ts", tmp_path / "cut.ts"
+    encoder = {"h264": "libx264", "hevc": "libx265"}[codec]
+    write_clip(whole, codec=encoder, frames=12, gop=6, width=96, height=64)
+    with av.open(whole) as source, av.open(cut, "w") as target:
+        stream = source.streams.video[0]
+        edit = av.BitStreamFilterContext(f"{codec}_metadata=crop_{side}=16", stream)
+        out = target.add_stream_from_template(stream)
+        for packet in source.demux(stream):
+            for each in edit.filter(packet if packet.size else None):
+                each.stream = out
+                target.mux(each)
+    index = VideoDecoder(cut).index
+    assert (index.stream.width, index.stream.height) == ((80, 64) if side in ("left", "right") else (96, 48))
+    if is_refused:
+        with pytest.raises(UnsupportedCodec, match="cut off at the left or at the top"):
+            capabilities.check_supported(index, 0)
+    else:
+        capabilities.check_supported(index, 0)
 
 
 @pytest.mark.parametrize("start_code", [b"\0\0\1", b"\0\0\0\1"])

@@ -8,9 +8,8 @@ from typing import Any
 
 from framefeed.decode.annexb import framing
 from framefeed.errors import MissingBackend, UnsupportedCodec
-from framefeed.index.bitstream import PacketKind
+from framefeed.index.bitstream import PacketKind, h264_headers, hevc_headers
 from framefeed.index.bitstream.bits import OutOfData
-from framefeed.index.bitstream.h264_headers import parse_sps
 from framefeed.index.bitstream.nal import split_annex_b
 from framefeed.index.video_index import VideoIndex
 from framefeed.types import NO_PTS
@@ -34,6 +33,8 @@ CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV
 EXACT_CODECS = ("h264", "hevc", "vp8", "vp9")
 
 _SPS = 7
+_HEVC_SPS = 33
+_OFFSET = "its pictures are cut off at the left or at the top, where a GPU's decoder cuts them off elsewhere"
 _H264_PROFILES = (66, 77, 100)  # baseline, main, high
 
 
@@ -128,6 +129,8 @@ def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
         return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
     if stream.codec == "h264":
         return what, _h264_obstacle(stream.extradata)
+    if stream.codec == "hevc":
+        return what, _hevc_obstacle(stream.extradata)
     return "", ""
 
 
@@ -138,7 +141,9 @@ def _h264_obstacle(extradata: bytes) -> str:
         if len(unit) < 4 or unit[1] not in _H264_PROFILES:
             return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
         try:
-            sps = parse_sps(unit)
+            sps = h264_headers.parse_sps(unit)
+            if h264_headers.has_offset(unit):
+                return _OFFSET
         except OutOfData:
             return "its headers cannot be read"
         if not sps.frame_mbs_only:
@@ -146,3 +151,11 @@ def _h264_obstacle(extradata: bytes) -> str:
         if sps.chroma_format == 0:
             return "it has no colour, which a GPU's decoder does not support"
     return "" if units else "its headers are not told before its pictures"
+
+
+def _hevc_obstacle(extradata: bytes) -> str:
+    units = [unit for unit in split_annex_b(framing("hevc", extradata).headers) if unit[0] >> 1 & 63 == _HEVC_SPS]
+    try:
+        return _OFFSET if any(map(hevc_headers.has_offset, units)) else ""
+    except OutOfData:
+        return "its headers cannot be read"

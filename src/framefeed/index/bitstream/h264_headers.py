@@ -88,6 +88,17 @@ def read_sps(bits: BitReader) -> Sps:
     return Sps(sps_id, frame_num_bits, frame_mbs_only, separate, chroma, luma_depth, chroma_depth)
 
 
+def has_offset(unit: bytes) -> bool:
+    """Whether pictures of a sequence parameter set are cut off at the left or at the top."""
+    bits = BitReader(unescape(unit[1:1024]))
+    sps = read_sps(bits)
+    bits.skip(1 if sps.frame_mbs_only else 2)
+    if not bits.flag():
+        return False
+    left, _, top, _ = (bits.ue() for _ in range(4))
+    return left > 0 or top > 0
+
+
 def parse_pps_ids(unit: bytes) -> tuple[int, int]:
     """Ids of a picture parameter set and of the SPS that it refers to."""
     bits = BitReader(unescape(unit[1:32]))

@@ -27,6 +27,24 @@ def parse_sps(unit: bytes) -> tuple[int, int]:
     return sps_id, sub_layers
 
 
+def has_offset(unit: bytes) -> bool:
+    """Whether pictures of a sequence parameter set (with its NAL unit header) are cut off at the left or at the top."""
+    bits = BitReader(unescape(unit[2:1024]))
+    bits.skip(4)
+    sub_layers = bits.u(3)
+    bits.skip(1)
+    skip_profile(bits, sub_layers)
+    bits.ue()
+    if bits.ue() == 3:
+        bits.skip(1)
+    bits.ue()
+    bits.ue()
+    if not bits.flag():
+        return False
+    left, _, top, _ = (bits.ue() for _ in range(4))
+    return left > 0 or top > 0
+
+
 def skip_profile(bits: BitReader, sub_layers: int) -> None:
     """Pass over the profile, tier and level of a stream and of its temporal sub-layers."""
     bits.skip(96)
