@@ -317,3 +317,17 @@ def test_memory_that_is_full_is_no_damage(gpu: StandIn, clip_folder: Path, monke
         ):
             reader.read(np.array([3, 17]))
     assert torch.equal(reader.read(np.array([3]))[0], _truth(path)[3])
+
+
+def test_no_memory_for_a_decoder(gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = clips.make("h264_b_pyramid", clip_folder)
+    reader = gpu.reader(VideoDecoder(path))
+
+    def full(*_: Any) -> Any:
+        raise RuntimeError("cuvidCreateDecoder returned CUDA_ERROR_OUT_OF_MEMORY")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("framefeed.decode.nvdec.NvdecFactory.make_decoder", full)
+        with pytest.raises(torch.cuda.OutOfMemoryError, match=rf"{path.name}: the GPU's memory is full"):
+            reader.read(np.array([3]))
+    assert torch.equal(reader.read(np.array([3]))[0], _truth(path)[3])

@@ -155,7 +155,12 @@ class NvdecSession:
         self._layout_changes = not self._joins
 
     def _make_decoder(self) -> None:
-        self._decoder, self._max_size = self._factory.make_decoder(self._stream, self._cuda_stream)
+        try:
+            self._decoder, self._max_size = self._factory.make_decoder(self._stream, self._cuda_stream)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise _out_of_memory(self._path, error) from error
         self._fresh, self._told = True, False
         self._layout = None
 
@@ -364,7 +369,7 @@ class NvdecSession:
         except Exception as error:  # PyNvVideoCodec's own; the decoder is of no use afterwards
             self._decoder = None
             self._max_size = (0, 0)
-            if "OUT_OF_MEMORY" in str(error).upper():  # the file is not to blame
+            if _is_out_of_memory(error):  # the file is not to blame
                 raise _out_of_memory(self._path, error) from error
             raise PacketError(str(error).strip().replace("\n", " ")) from error
         self._told = False
@@ -476,6 +481,10 @@ class NvdecFactory:
             outputColorType=nvc.OutputColorType.NATIVE,
         )
         return decoder, size
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return "OUT_OF_MEMORY" in str(error).upper()
 
 
 def _out_of_memory(path: str, error: Exception) -> Exception:
