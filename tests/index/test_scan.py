@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import clips
-from framefeed import UnsupportedStream, VideoIndex
+from framefeed import InvalidFile, UnsupportedStream, VideoIndex
 from framefeed.index import order
 from framefeed.index import scan as scanning
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.container import stream_info
+from framefeed.index.container import NoPictureSize, stream_info
 from framefeed.index.table import DISCARD, KEY
 from framefeed.media import PathMedia, open_media, read_rows
 from framefeed.samples import write_clip
@@ -178,3 +178,18 @@ def test_times_of_ordinary_files_are_believed(name: str, clip_folder: Path, monk
 
     monkeypatch.setattr(order, "order_by_decoding", decode)
     assert VideoIndex.scan(clips.make(name, clip_folder)).num_frames > 0
+
+
+@pytest.mark.parametrize("name", ["h264_ts", "h264_bframes"])
+def test_a_video_of_no_size(name: str, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked for further on, and what is raised at last is what other bad files raise."""
+    tries: list[object] = []
+
+    def nothing(*_: Any) -> None:
+        tries.append(None)
+        raise NoPictureSize("it", "has no picture size")
+
+    monkeypatch.setattr(scanning, "choose_stream", nothing)
+    with pytest.raises(InvalidFile, match="it: has no picture size") as caught:
+        VideoIndex.scan(clips.make(name, clip_folder))
+    assert caught.type is InvalidFile and len(tries) >= 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from framefeed.errors import InvalidFile
 from framefeed.index.container import (
     NoPictureSize,
     Scan,
@@ -33,15 +36,17 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
     if plain is not None:
         return plain
     if _looks_like_mp4(media):
-        with open_container(media, _WITHOUT_DECODING) as container:
+        with suppress(NoPictureSize), open_container(media, _WITHOUT_DECODING) as container:
             stream = choose_stream(container, media, stream_index)
             found = scan_mp4(container, stream, media) if is_mp4(container) else None
             if found is not None and found.stream.pix_fmt is not None:
                 return found
-    try:
+    with suppress(NoPictureSize):
         return _scan_opened(media, stream_index, None)
-    except NoPictureSize:
+    try:
         return _scan_opened(media, stream_index, _LOOKING_FAR)
+    except NoPictureSize as error:
+        raise InvalidFile(error.path, error.reason) from None
 
 
 def _scan_opened(media: Media, stream_index: int | None, options: dict[str, str] | None) -> Scan:
