@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -193,3 +194,12 @@ def test_a_video_of_no_size(name: str, clip_folder: Path, monkeypatch: pytest.Mo
     with pytest.raises(InvalidFile, match="it: has no picture size") as caught:
         VideoIndex.scan(clips.make(name, clip_folder))
     assert caught.type is InvalidFile and len(tries) >= 2
+
+
+def test_a_stream_that_shows_nothing() -> None:
+    """Whether its order can be believed is asked before it is refused."""
+    none = np.empty(0, np.int64)
+    stream = SimpleNamespace(codec="mpeg4", container="avi", reorder_depth=0)
+    kinds = np.array([PacketKind.RAP | PacketKind.HIDDEN], np.uint16)
+    scan: Any = SimpleNamespace(stream=stream, kinds=kinds, understood=True, raw=SimpleNamespace(dts=np.zeros(1)))
+    assert not order.needs_decoding(scan, none)

@@ -53,7 +53,7 @@ def needs_decoding(scan: Scan, order: NDArray[np.int64] | None) -> bool:
         return not first & PacketKind.RAP
     starts_clean = first & PacketKind.CLOSED or (codec == "hevc" and first & PacketKind.RAP)
     # A stream that starts in the middle: its first pictures may refer to what is not there.
-    if codec == "mpeg4" and first & PacketKind.RAP and int(order[0]) == 0:
+    if codec == "mpeg4" and first & PacketKind.RAP and not order[:1].any():
         return False  # nothing is shown before the first picture; few encoders say that a group is closed
     return codec in _REORDERED and not starts_clean
 
