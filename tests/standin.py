@@ -6,6 +6,9 @@ They are converted to gray: three times their luma.
 All calls are done when they return, whatever stream they are for. Whether they would be in the right order on a GPU is
 told by clocks: each access to device memory is noted, and what neither came before it on its stream nor was waited for
 must not have touched the same memory.
+
+With ``FRAMEFEED_TEST_LIBRARY=PyNvVideoCodec`` in the environment, decoders are those of PyNvVideoCodec itself, on an
+emulated driver.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import ctypes
 import dataclasses
 import importlib
 import itertools
+import os
 import re
 import sys
 import threading
@@ -30,6 +34,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from emulated_driver import Driver
+from emulated_driver import load as load_driver
 from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
 from framefeed.decode import capabilities, default, nvcuvid, nvdec
@@ -53,6 +59,7 @@ class StandIn:
         pictures: That came out of them.
         ends: How often they were told of the end of a stream by itself, behind all packets.
         heeds_ends: Whether they do if they are told together with the last packets.
+        full: Whether there is no memory left for pictures.
         order: What is known of its streams.
     """
 
@@ -61,6 +68,7 @@ class StandIn:
         self.pictures = 0
         self.ends = 0
         self.heeds_ends = True
+        self.full = False
         self.lock = threading.Lock()
         self.order = Order()
         self._sequences: dict[bytes, nvcuvid.Sequence] = {}
@@ -90,6 +98,30 @@ class StandIn:
 
         geometry = compile_transforms(None, *decoder.index.stream.display_size)
         return CudaReader(decoder.index, decoder._media, "CHW", geometry, DEVICE)
+
+
+class Watched(StandIn):
+    """The same of PyNvVideoCodec itself, by what the emulated driver is asked for."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        driver.reset(self)
+        super().__init__()
+
+    def __getattribute__(self, name: str) -> Any:
+        told = {"decoders": "made", "pictures": "picture"}.get(name)
+        if told is not None:
+            return self.driver.count(told)
+        return getattr(self.driver, name) if name in _DRIVERS else super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _DRIVERS:
+            setattr(self.driver, name, value)
+        elif name not in ("decoders", "pictures"):
+            super().__setattr__(name, value)
+
+
+_DRIVERS = ("ends", "heeds_ends", "full")
 
 
 # --- what comes before what -----------------------------------------------------------------------------------------
@@ -174,15 +206,16 @@ class Order:
             for other, tick in moment.items():
                 clock[other] = max(clock.get(other, 0), tick)
 
-    def allocate(self, begin: int, size: int, stream: int) -> _Block:
-        """Memory is handed out on a stream, where somebody else may have used it before."""
+    def allocate(self, begin: int, size: int, stream: int | None) -> _Block:
+        """Memory is handed out on a stream, where somebody else may have used it before; without one, to all."""
         with self._lock:
             self._settle()
             self._blocks = [block for block in self._blocks if block.end <= begin or begin + size <= block.begin]
             place = bisect.bisect([block.begin for block in self._blocks], begin)
-            block = _Block(begin, begin + size, stream, set(), [])
+            block = _Block(begin, begin + size, stream or DEFAULT_STREAM, set(), [])
             self._blocks.insert(place, block)
-        self.write(begin, size, stream, "allocating")
+        if stream is not None:
+            self.write(begin, size, stream, "allocating")
         return block
 
     def free(self, block: _Block) -> None:
@@ -321,6 +354,8 @@ class _Decoder:
 
     def Decode(self, packet: Any) -> list[_Frame]:  # noqa: N802
         data = ctypes.string_at(packet.bsl_data, packet.bsl) if packet.bsl else b""
+        if self._used.full:
+            raise RuntimeError("cuMemAlloc returned CUDA_ERROR_OUT_OF_MEMORY")
         if data:  # those that come behind the end of a stream lie over the first ones, and others stay
             for surface in self._surfaces:
                 surface[:] = GARBAGE
@@ -581,9 +616,11 @@ def installed(patch: Any) -> Iterator[StandIn]:
     Args:
         patch: pytest's ``monkeypatch``.
     """
-    used = StandIn()
+    driver = load_driver() if os.environ.get("FRAMEFEED_TEST_LIBRARY") == "PyNvVideoCodec" else None
+    used = Watched(driver) if driver is not None else StandIn()
+    library = _library(used) if driver is None else importlib.import_module("PyNvVideoCodec")
     caches: tuple[Any, ...] = (capabilities.library, capabilities.capabilities, default.cuda_engine)
-    for name, module in {**_triton(), "PyNvVideoCodec": _library(used)}.items():
+    for name, module in {**_triton(), "PyNvVideoCodec": library}.items():
         patch.setitem(sys.modules, name, module)
     for name in _LOADED:
         patch.delitem(sys.modules, f"framefeed.{name}", raising=False)
@@ -599,7 +636,8 @@ def installed(patch: Any) -> Iterator[StandIn]:
     patch.setattr("framefeed.process.timelines.Event", event)
     patch.setattr(timelines.default_timeline(0), "_seen", {})  # of another stand-in's streams
     patch.setattr(nvdec, "new_stream", Stream)
-    patch.setattr(nvcuvid, "parse_sequence", used.sequence)
+    if driver is None:
+        patch.setattr(nvcuvid, "parse_sequence", used.sequence)
     patch.setattr(nvdec, "copy_on_device", calls.copy)
     patch.setattr(torch, "empty", calls.empty)
     patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: calls.record_stream(tensor, stream))
@@ -631,3 +669,6 @@ def installed(patch: Any) -> Iterator[StandIn]:
             sys.modules.pop(f"framefeed.{name}", None)
         for cache in caches:
             cache.cache_clear()
+        if driver is not None:
+            driver.used = None
+            assert not driver.failures, driver.failures[0]

@@ -303,19 +303,15 @@ def test_the_latest_use_of_a_kept_frame_is_noted(gpu: StandIn, clip_folder: Path
         decode_into(again, 20)
 
 
-def test_memory_that_is_full_is_no_damage(gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_full_is_no_damage(gpu: StandIn, clip_folder: Path) -> None:
     path = clips.make("h264_b_pyramid", clip_folder)
     reader = gpu.reader(VideoDecoder(path))
-
-    def full(self: Any, packet: Any) -> Any:
-        raise RuntimeError("cuMemAlloc returned CUDA_ERROR_OUT_OF_MEMORY")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(standin._Decoder, "Decode", full)
-        with pytest.raises(
-            torch.cuda.OutOfMemoryError, match=rf"{path.name}: the GPU's memory is full.*less memory_budget"
-        ):
-            reader.read(np.array([3, 17]))
+    gpu.full = True
+    with pytest.raises(
+        torch.cuda.OutOfMemoryError, match=rf"{path.name}: the GPU's memory is full.*less memory_budget"
+    ):
+        reader.read(np.array([3, 17]))
+    gpu.full = False
     assert torch.equal(reader.read(np.array([3]))[0], _truth(path)[3])
 
 

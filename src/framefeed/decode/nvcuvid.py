@@ -116,8 +116,7 @@ def parse_sequence(codec: str, content: bytes) -> Sequence | None:
     if library.cuvidCreateVideoParser(ctypes.byref(parser), ctypes.byref(parameters)):
         return None
     try:
-        for packet in (_Packet(0, len(content), content, 0), _Packet(_END_OF_STREAM, 0, None, 0)):
-            library.cuvidParseVideoData(parser, ctypes.byref(packet))
+        library.cuvidParseVideoData(parser, ctypes.byref(_Packet(_END_OF_STREAM, len(content), content, 0)))
     finally:
         library.cuvidDestroyVideoParser(parser)
     return found[0] if found else None

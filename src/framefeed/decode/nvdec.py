@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import re
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ MAX_ASIDE = 16
 
 # Codecs whose packets can be put one behind the other, because they begin with start codes.
 _JOINED = ("h264", "hevc")
+
+_OUT_OF_MEMORY = re.compile(r"OUT_OF_MEMORY|\b(?:returned error|Error code *:) *2\b")
 
 _UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
@@ -112,6 +115,8 @@ class NvdecSession:
         self._pix_fmt: str | None = None
         self._layout: SurfaceLayout | None = None  # asking a picture for it takes a millisecond
         self._packet = library().PacketData()
+        self._whole = library().PacketData()  # one picture, which is decoded before the next comes
+        self._whole.decode_flag = library().VideoPacketFlag.ENDOFPICTURE
         self._ending = library().PacketData()
         self._ending.decode_flag = library().VideoPacketFlag.ENDOFSTREAM
         self._flush = library().PacketData()
@@ -206,7 +211,7 @@ class NvdecSession:
             self._make_ready(data)
         content = self._framing.convert(data, self._first)
         self._first = False
-        packet = self._packet
+        packet = self._whole
         packet.bsl_data = ctypes.addressof(ctypes.c_char.from_buffer(content))
         packet.bsl = len(content)
         rank = int(self._ranks[number])
@@ -484,7 +489,8 @@ class NvdecFactory:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    return "OUT_OF_MEMORY" in str(error).upper()
+    """PyNvVideoCodec names errors of CUDA; those of decoders come as numbers."""
+    return _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _out_of_memory(path: str, error: Exception) -> Exception:

@@ -133,7 +133,12 @@ class RunTask:
         taker.confirm()
 
     def _find_damage(self, job: DecodeJob) -> dict[int, str]:
-        """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out."""
+        """The packets of a job that are damaged, with what is wrong; decoders that conceal damage leave them out.
+
+        One that stumbles may lose pictures that it still held. So each that did not come is asked for again, without
+        what follows it.
+        """
+        flags = self._index.packets.flags
         # Frames only: leading pictures at the very start, which nobody can decode, come out or not.
         shown = job.packets[np.isin(job.packets, self._index.packets.frames)].tolist()
         damaged: dict[int, str] = {}
@@ -143,8 +148,17 @@ class RunTask:
             if refused is None:
                 break
             packets = packets[packets < refused]  # with it went pictures that were still inside
-        last = min(damaged, default=sys.maxsize)
-        return damaged | {n: "the decoder gave no picture for it" for n in shown if n not in came and n < last}
+        end = min(damaged, default=sys.maxsize)
+        for number in [number for number in sorted(shown) if number not in came and number < end]:
+            if number in came:
+                continue
+            fed = job.packets[(job.packets <= number) & ~np.isin(job.packets, list(damaged))]
+            came |= self._feed(job, fed, damaged)[0]
+            if number not in came:
+                damaged.setdefault(number, "the decoder gave no picture for it")
+            if any(n <= number and not int(flags[n]) & PacketKind.NONREF for n in damaged):
+                break  # whatever follows may be built on it
+        return damaged
 
     def _feed(self, job: DecodeJob, packets: NDArray[np.int64], damaged: dict[int, str]) -> tuple[set[int], int | None]:
         """Feeds some packets of a job; returns whose pictures came, and the packet that the decoder refused if it did.
