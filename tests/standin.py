@@ -34,8 +34,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from emulated_driver import Driver
-from emulated_driver import load as load_driver
+import emulated
 from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
 from framefeed.decode import capabilities, default, nvcuvid, nvdec
@@ -103,7 +102,7 @@ class StandIn:
 class Watched(StandIn):
     """The same of PyNvVideoCodec itself, by what the emulated driver is asked for."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: emulated.Driver) -> None:
         self.driver = driver
         driver.reset(self)
         super().__init__()
@@ -616,7 +615,7 @@ def installed(patch: Any) -> Iterator[StandIn]:
     Args:
         patch: pytest's ``monkeypatch``.
     """
-    driver = load_driver() if os.environ.get("FRAMEFEED_TEST_LIBRARY") == "PyNvVideoCodec" else None
+    driver = emulated.load() if os.environ.get("FRAMEFEED_TEST_LIBRARY") == "PyNvVideoCodec" else None
     used = Watched(driver) if driver is not None else StandIn()
     library = _library(used) if driver is None else importlib.import_module("PyNvVideoCodec")
     caches: tuple[Any, ...] = (capabilities.library, capabilities.capabilities, default.cuda_engine)

@@ -82,6 +82,12 @@ def _lacking() -> str:
     for package in ("PyNvVideoCodec", "triton"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed: pip install framefeed[cuda]"
+    from framefeed.decode.capabilities import library
+
+    try:
+        library()
+    except MissingBackend as error:
+        return str(error)
     return ""
 
 

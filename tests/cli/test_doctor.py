@@ -594,6 +594,18 @@ def test_pynvvideocodec_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -
     assert check.remedy == "pip install --force-reinstall PyNvVideoCodec"
 
 
+def test_pynvvideocodec_without_the_drivers_part_for_video(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        reason = "cannot be loaded (Failed to load libnvidia-encode.so.1); the driver's part"
+        raise MissingBackend("PyNvVideoCodec", reason) from RuntimeError("a page of text")
+
+    monkeypatch.setattr(gpu, "_version", lambda package: "2.2.3")
+    monkeypatch.setattr(decoders, "capabilities", broken)
+    check = gpu._pynvvideocodec()
+    assert check.fact == "2.2.3 cannot be loaded (Failed to load libnvidia-encode.so.1)"
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,video,utility" in (check.remedy or "")
+
+
 def test_version_of_a_package() -> None:
     assert gpu._version("numpy") == sys.modules["numpy"].__version__
     assert gpu._version("no_such_package") is None

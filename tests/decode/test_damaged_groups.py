@@ -82,6 +82,9 @@ class _Factory:
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         return "like FFmpeg"
 
+    def shape(self, stream: StreamInfo) -> object:
+        return None
+
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         return _Session(self, num_threads)
 

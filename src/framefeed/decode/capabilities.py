@@ -17,6 +17,7 @@ from framefeed.types import NO_PTS
 __all__ = [
     "CODECS",
     "EXACT_CODECS",
+    "NO_VIDEO_LIBRARY",
     "PixelFormat",
     "capabilities",
     "check_supported",
@@ -31,6 +32,11 @@ CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV
 
 # Those whose pictures have been shown to be the CPU's, bit for bit.
 EXACT_CODECS = ("h264", "hevc", "vp8", "vp9")
+
+NO_VIDEO_LIBRARY = (
+    "the driver's part for video seems to be missing: start containers with "
+    "-e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
+)
 
 _SPS = 7
 _HEVC_SPS = 33
@@ -47,6 +53,9 @@ def library() -> Any:
         raise MissingBackend(
             "PyNvVideoCodec", f"cannot be loaded ({error}); decoding on a GPU needs it: pip install framefeed[cuda]"
         ) from error
+    except RuntimeError as error:  # it looks for the driver's part for video, with advice of a page
+        why = str(error).partition("===")[0].strip()
+        raise MissingBackend("PyNvVideoCodec", f"cannot be loaded ({why}); {NO_VIDEO_LIBRARY}") from error
     return PyNvVideoCodec
 
 

@@ -175,6 +175,10 @@ class CpuFactory:
             stream.bits_per_coded_sample,
         )
 
+    def shape(self, stream: StreamInfo) -> object:
+        """All are alike."""
+        return None
+
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A codec context, opened on its first packet."""
         return CpuSession(stream, num_threads, explodes=self._explodes(stream, closed_start))

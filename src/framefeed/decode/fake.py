@@ -59,6 +59,10 @@ class FakeFactory:
         """All streams share sessions."""
         return "fake"
 
+    def shape(self, stream: StreamInfo) -> object:
+        """All are alike."""
+        return None
+
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A new session."""
         return _FakeSession(self)

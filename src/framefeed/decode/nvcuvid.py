@@ -10,7 +10,7 @@ from framefeed.errors import MissingBackend
 
 __all__ = ["Sequence", "parse_sequence"]
 
-_CODECS = {"h264": 4, "hevc": 8}  # cudaVideoCodec
+_CODECS = {"h264": 4, "hevc": 8, "vp8": 9, "vp9": 10}  # cudaVideoCodec
 _END_OF_STREAM = 1
 
 
@@ -89,8 +89,8 @@ def parse_sequence(codec: str, content: bytes) -> Sequence | None:
     """What the parser says of the first sequence in a byte stream; None where it finds none.
 
     Args:
-        codec: ``"h264"`` or ``"hevc"``.
-        content: Parameter sets and a picture, with start codes.
+        codec: ``"h264"``, ``"hevc"``, ``"vp8"`` or ``"vp9"``.
+        content: A picture; of the first two with start codes, and behind its parameter sets.
     """
     library = _library()
     found: list[Sequence] = []

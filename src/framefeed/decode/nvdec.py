@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from framefeed.decode import nvcuvid
 from framefeed.decode.annexb import Framing, framing
 from framefeed.decode.capabilities import CODECS, PixelFormat, capabilities, library, pixel_format
+from framefeed.decode.detours import find_detour
 from framefeed.decode.session import PacketError, Session, TakeRun
 from framefeed.driver import copy_on_device, new_stream, use_context
 from framefeed.index.bitstream import PacketKind
@@ -40,6 +41,9 @@ _UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 # Pictures of the sizes up to here share decoders; larger ones make the decoders grow, once.
 LEAST_SIZE = (1920, 1088)
+
+
+MAX_SEQUENCES = 1 << 16  # streams that are remembered
 
 
 class SurfaceLayout(NamedTuple):
@@ -170,17 +174,21 @@ class NvdecSession:
         self._layout = None
 
     def _make_ready(self, data: bytes | memoryview) -> None:
-        """Sees to it that there are enough surfaces for what begins with a packet.
+        """Sees to it that the decoder is what a stream needs that begins with a packet.
 
-        PyNvVideoCodec leaves a decoder as it is where the size does not change. It would then overwrite pictures that
-        others still refer to, and give wrong ones without a word.
+        PyNvVideoCodec leaves it as it is where the coded size does not change: with too few surfaces it would overwrite
+        pictures that others still refer to, and of larger pictures it would give a part, both without a word.
         """
-        if not self._joins:
-            return  # other codecs always need as many
         now = self._sequence
         needed = self._factory.sequence(self._stream.codec, self._known_as, self._framing, data)
-        if not self._fresh and (now is None or needed is None or self._needs_another(needed, now)):
-            self._make_decoder()
+        if needed is None and not self._joins:
+            self._sequence = self._coming = None
+            return  # it is not known for other codecs in all versions of the driver
+        if not self._fresh:
+            if now is None or needed is None or needed.progressive != now.progressive:
+                self._make_decoder()
+            elif needed.size == now.size and (needed.surfaces > now.surfaces or self._is_too_large()):
+                now = self._take_detour(now)
         self._coming = needed
         if self._fresh or now is None or needed is None:
             self._room = needed.size if needed is not None else (0, 0)
@@ -194,16 +202,24 @@ class NvdecSession:
         self._sequence = None  # until it has been fed
         self._fresh = False
 
-    def _needs_another(self, needed: nvcuvid.Sequence, now: nvcuvid.Sequence) -> bool:
-        """Whether the decoder would stay as it is although it should not.
+    def _is_too_large(self) -> bool:
+        """Whether the pictures that are shown are larger than what the decoder gives of those that are coded."""
+        return self._size[0] > self._room[0] or self._size[1] > self._room[1]
 
-        It is told once whether there are fields, and how many surfaces are needed, and which part of a picture is
-        shown, when the coded size changes.
-        """
-        if needed.progressive != now.progressive:
-            return True
-        larger = self._size[0] > self._room[0] or self._size[1] > self._room[1]
-        return needed.size == now.size and (needed.surfaces > now.surfaces or larger)
+    def _take_detour(self, now: nvcuvid.Sequence) -> nvcuvid.Sequence:
+        """Makes the decoder change its size, so that it will have to change back; a new one where that fails."""
+        detour = find_detour(self._stream.codec, *_format_key(self._stream), now.size)
+        if detour is not None:
+            side = detour.side
+            with contextlib.suppress(PacketError):
+                self._decoder.setReconfigParams(side, side)
+                if not self._decode(bytearray(detour.content), ends=True):
+                    self._end()
+                self._first = True
+                self._layout = None
+                return nvcuvid.Sequence((side, side), 0, now.progressive)
+        self._make_decoder()
+        return now
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
@@ -339,6 +355,8 @@ class NvdecSession:
 
         with DECODE:
             for _, data in packets:
+                if self._first:
+                    self._make_ready(data)
                 came = keep(self._decode(bytearray(data)), came)
             came = keep(self._end(), came)
         hand_on()
@@ -435,6 +453,10 @@ class NvdecFactory:
         """Codec and sample format."""
         return stream.codec, pixel_format(stream.pix_fmt)
 
+    def shape(self, stream: StreamInfo) -> object:
+        """Size and headers: changing these takes a decoder some milliseconds, and its memory is allocated anew."""
+        return stream.width, stream.height, framing(stream.codec, stream.extradata).headers
+
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A decoder."""
         return NvdecSession(self)
@@ -459,6 +481,8 @@ class NvdecFactory:
         if found is None:
             found = nvcuvid.parse_sequence(codec, bytes(how.convert(data, True)))
             if found is not None:
+                if len(self._sequences) >= MAX_SEQUENCES:
+                    self._sequences.clear()
                 self._sequences[codec, known_as] = found
         return found
 

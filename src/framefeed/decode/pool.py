@@ -59,20 +59,24 @@ class SessionPool:
         """A session for a fresh start at a packet."""
         closed = bool(int(index.packets.flags[start]) & PacketKind.CLOSED)
         key = self._factory.key(index.stream, closed_start=closed)
-        running: Running | None
+        shape = self._factory.shape(index.stream)
+        chosen: Running | None = None
         with self._lock:
-            for place, (owner, running) in reversed(self._idle.items()):
+            for owner, running in reversed(self._idle.values()):
                 if owner is None and running.num_threads == num_threads and running.key == key:
-                    del self._idle[place]
-                    break
+                    chosen = running
+                    if running.shape == shape:  # otherwise the one that was used longest ago
+                        break
+            if chosen is not None:
+                del self._idle[id(chosen)]
             else:
-                running = None
                 self.created += 1
-        if running is None:
+        if chosen is None:
             session = self._factory.create(index.stream, num_threads, closed_start=closed)
-            running = Running(session, key, num_threads)
-        running.session.assign(index)
-        return running
+            chosen = Running(session, key, shape, num_threads)
+        chosen.shape = shape
+        chosen.session.assign(index)
+        return chosen
 
     def keep_running(self, index: VideoIndex, running: Running) -> None:
         """Keeps a session where it is in the video."""

@@ -114,6 +114,9 @@ class SessionFactory(Protocol):
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""
 
+    def shape(self, stream: StreamInfo) -> object:
+        """Of the sessions that streams can share, one that has had a stream of the same shape takes it soonest."""
+
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A new session.
 
@@ -130,6 +133,7 @@ class Running:
 
     session: Session
     key: object
+    shape: object
     num_threads: int
     start: int = -1
     next_packet: int = -1

@@ -156,14 +156,16 @@ def _pynvvideocodec() -> Finding:
     version = _version("PyNvVideoCodec")
     if version is None:
         return Finding("problem", "not installed", 'pip install "framefeed[cuda]"')
-    from framefeed.decode.capabilities import capabilities
+    from framefeed.decode.capabilities import NO_VIDEO_LIBRARY, capabilities
     from framefeed.errors import MissingBackend
 
     try:
         capabilities(0, "none", "420", 8)  # of no codec: this only loads it
     except MissingBackend as error:
-        fact = f"{version} cannot be loaded ({one_line(error.__cause__ or error)})"
-        return Finding("problem", fact, "pip install --force-reinstall PyNvVideoCodec")
+        if isinstance(error.__cause__, ImportError):
+            fact = f"{version} cannot be loaded ({one_line(error.__cause__)})"
+            return Finding("problem", fact, "pip install --force-reinstall PyNvVideoCodec")
+        return Finding("problem", f"{version} {error.reason.partition('; ')[0]}", NO_VIDEO_LIBRARY)
     return Finding("ok", version)
 
 

@@ -9,7 +9,7 @@ Frames come and go as device addresses, because decoders lend their surfaces for
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import torch
 from framefeed.process.conversion import Conversion, color_mode, conversion_table, way_back
 from framefeed.process.desc import BoundDesc, Draw, Size
 from framefeed.process.finish import DTYPES, value_tables
+from framefeed.process.kept import Kept
 from framefeed.process.kernels import (
     COLUMNS,
     LINES,
@@ -37,26 +38,7 @@ SCALED_TILE = (8, 32)
 FINISH_TILE = (8, 128)
 COPY_TILE = (8, 256)
 
-
-class _Kept:
-    """Small things on devices that are made once and never given up, so that no kernel in flight can lose them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # what is made may need another one
-        self._kept: dict[Hashable, Any] = {}
-
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What was made for the key."""
-        found = self._kept.get(key)
-        if found is None:
-            with self._lock:
-                found = self._kept.get(key)
-                if found is None:
-                    found = self._kept[key] = make()
-        return found
-
-
-_KEPT = _Kept()
+_KEPT = Kept()
 _compiled: set[Hashable] = set()
 _compiling = threading.Lock()
 
@@ -80,7 +62,7 @@ class _Launch:
     """A conversion that is ready for a device."""
 
     kernel: Any
-    table: torch.Tensor
+    tables: tuple[torch.Tensor]
     grid: tuple[int, int]
     constants: tuple[Any, ...]
 
@@ -116,10 +98,16 @@ def convert(
     samples = _in_samples(conversion, pitch)
     if count == 0:
         return
-    launch: _Launch = _KEPT.get((conversion, sources.device), lambda: _prepare(conversion, sources.device))
-    with on_stream(stream, sources.device):
-        arguments = (launch.table, sources, targets, samples, *launch.constants)
-        _run(launch.kernel, (*launch.grid, count), (sources.device, samples % 16, *launch.constants), arguments)
+    device = sources.device
+    launch: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
+    with on_stream(stream, device):
+        arguments = (*launch.tables, sources, targets, samples, *launch.constants)
+        _run(launch.kernel, (*launch.grid, count), (device, samples % 16, *launch.constants), arguments)
+
+
+def _where(stream: torch.cuda.Stream | None, device: torch.device) -> torch.cuda.Stream | None:
+    """The stream that a launch goes to; None where there are none."""
+    return torch.cuda.current_stream(device) if stream is None and device.type == "cuda" else stream
 
 
 def _in_samples(conversion: Conversion, pitch: int) -> int:
@@ -133,7 +121,7 @@ def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
     tile = SCALED_TILE if conversion.scales else PLAIN_TILE
     return _Launch(
         scaled_kernel if conversion.scales else plain_kernel,
-        torch.tensor(table, dtype=torch.int32).to(device),
+        (torch.tensor(table, dtype=torch.int32).to(device),),
         _grid((table[LINES.value], table[COLUMNS.value]), tile),
         (conversion.surface.wide, conversion.surface.planar, color_mode(conversion).value, *tile),
     )
@@ -199,8 +187,9 @@ def finish(
     if count == 0:
         return
     device = bases.device
-    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))
-    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device))
+    where = _where(stream, device)
+    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), where)
+    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
     with on_stream(stream, device):
         arguments = (table, values, bases, targets, placements, *FINISH_TILE)
         _run(finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
@@ -238,7 +227,9 @@ def finish_pictures(
         return
     device = sources.device
     launch: _PictureLaunch = _KEPT.get(
-        (conversion, bound, steps, device), lambda: _prepare_pictures(conversion, bound, steps, device)
+        (conversion, bound, steps, device),
+        lambda: _prepare_pictures(conversion, bound, steps, device),
+        _where(stream, device),
     )
     with on_stream(stream, device):
         arguments = (*launch.tables, sources, targets, placements, samples, *launch.constants)
@@ -283,12 +274,12 @@ def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor
 def _prepare_pictures(
     conversion: Conversion, bound: BoundDesc, steps: tuple[int, int, int], device: torch.device
 ) -> _PictureLaunch:
-    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device))
+    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), None)
     # Size of the output; width of what is converted; steps of channel, line and column; the way back to the picture.
     places = torch.tensor([*bound.output_size, bound.base_size[1], *steps, *way_back(conversion)], dtype=torch.int64)
     tile = SCALED_TILE if conversion.scales else PLAIN_TILE
     return _PictureLaunch(
-        (plain.table, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device))),
+        (*plain.tables, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), None)),
         _grid(bound.output_size, tile),
         (conversion.scales, conversion.orientation.swaps_sides, *plain.constants),
     )
