@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,8 +81,33 @@ def test_pictures_that_are_cut_off(codec: str, side: str, is_refused: bool, gpu:
 @pytest.mark.parametrize("start_code", [b"\0\0\1", b"\0\0\0\1"])
 def test_any_start_code(start_code: bytes, clip_folder: Path) -> None:
     """Parameter sets lie in transport streams as they lay in what was coded."""
-    extradata = VideoDecoder(clips.make("h264_mbaff_ts", clip_folder)).index.stream.extradata
-    units = [unit for unit in extradata.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1") if unit]
-    assert "interlaced" in capabilities._h264_obstacle(b"".join(start_code + unit for unit in units))
-    assert "not told" in capabilities._h264_obstacle(start_code + units[-1])
-    assert "not told" in capabilities._h264_obstacle(b"")
+    stream = VideoDecoder(clips.make("h264_mbaff_ts", clip_folder)).index.stream
+    units = [unit for unit in stream.extradata.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1") if unit]
+
+    def obstacle(extradata: bytes) -> str:
+        return capabilities._h264_obstacle(dataclasses.replace(stream, extradata=extradata))
+
+    assert "interlaced" in obstacle(b"".join(start_code + unit for unit in units))
+    assert "not told" in obstacle(start_code + units[-1])
+    assert "not told" in obstacle(b"")
+
+
+@pytest.mark.parametrize(("codec", "tag"), [("libx264", b"avc1"), ("libx265", b"hev1")])
+@pytest.mark.parametrize("size", [(90, 60), (128, 80), (96, 64)])
+def test_sizes_that_only_the_container_has(
+    codec: str, tag: bytes, size: tuple[int, int], gpu: StandIn, tmp_path: Path
+) -> None:
+    """Of H.264, FFmpeg may cut pictures to such a size; hardware would be told to scale them."""
+    path = write_clip(tmp_path / "clip.mp4", codec=codec, frames=6, width=96, height=64)
+    data = bytearray(path.read_bytes())
+    at = data.index(tag, data.index(b"stsd")) + 4 + 24
+    assert data[at : at + 4] == b"".join(side.to_bytes(2, "big") for side in (96, 64))
+    data[at : at + 4] = b"".join(side.to_bytes(2, "big") for side in size)
+    path.write_bytes(data)
+    index = VideoDecoder(path).index
+    if (index.stream.width, index.stream.height) != (96, 64):
+        assert codec == "libx264"
+        with pytest.raises(UnsupportedCodec, match=rf"its container says {size[0]}x{size[1]} .* 96x64"):
+            capabilities.check_supported(index, 0)
+    else:
+        capabilities.check_supported(index, 0)

@@ -9,10 +9,10 @@ from typing import Any
 from framefeed.decode.annexb import framing
 from framefeed.errors import MissingBackend, UnsupportedCodec
 from framefeed.index.bitstream import PacketKind, h264_headers, hevc_headers
-from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.bits import OutOfData, Part
 from framefeed.index.bitstream.nal import split_annex_b
 from framefeed.index.video_index import VideoIndex
-from framefeed.types import NO_PTS
+from framefeed.types import NO_PTS, StreamInfo
 
 __all__ = [
     "CODECS",
@@ -40,7 +40,6 @@ NO_VIDEO_LIBRARY = (
 
 _SPS = 7
 _HEVC_SPS = 33
-_OFFSET = "its pictures are cut off at the left or at the top, where a GPU's decoder cuts them off elsewhere"
 _H264_PROFILES = (66, 77, 100)  # baseline, main, high
 
 
@@ -137,34 +136,49 @@ def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
     if index.packets.has(PacketKind.NEW_HEADERS)[1:].any():
         return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
     if stream.codec == "h264":
-        return what, _h264_obstacle(stream.extradata)
+        return what, _h264_obstacle(stream)
     if stream.codec == "hevc":
-        return what, _hevc_obstacle(stream.extradata)
+        return what, _hevc_obstacle(stream)
     return "", ""
 
 
-def _h264_obstacle(extradata: bytes) -> str:
+def _h264_obstacle(stream: StreamInfo) -> str:
     """Hardware decodes the usual profiles only, and takes fields apart for display."""
-    units = [unit for unit in split_annex_b(framing("h264", extradata).headers) if unit[0] & 31 == _SPS]
+    units = [unit for unit in split_annex_b(framing("h264", stream.extradata).headers) if unit[0] & 31 == _SPS]
     for unit in units:
         if len(unit) < 4 or unit[1] not in _H264_PROFILES:
             return f"its profile {unit[1] if len(unit) > 1 else '?'} is not decoded by hardware"
         try:
             sps = h264_headers.parse_sps(unit)
-            if h264_headers.has_offset(unit):
-                return _OFFSET
+            part = h264_headers.shown_part(unit)
         except OutOfData:
             return "its headers cannot be read"
         if not sps.frame_mbs_only:
             return "it is interlaced, and a GPU's decoder changes such pictures"
         if sps.chroma_format == 0:
             return "it has no colour, which a GPU's decoder does not support"
+        if obstacle := _part_obstacle(part, stream):
+            return obstacle
     return "" if units else "its headers are not told before its pictures"
 
 
-def _hevc_obstacle(extradata: bytes) -> str:
-    units = [unit for unit in split_annex_b(framing("hevc", extradata).headers) if unit[0] >> 1 & 63 == _HEVC_SPS]
+def _hevc_obstacle(stream: StreamInfo) -> str:
+    headers = framing("hevc", stream.extradata).headers
+    units = [unit for unit in split_annex_b(headers) if unit[0] >> 1 & 63 == _HEVC_SPS]
     try:
-        return _OFFSET if any(map(hevc_headers.has_offset, units)) else ""
+        obstacles = [_part_obstacle(hevc_headers.shown_part(unit), stream) for unit in units]
     except OutOfData:
         return "its headers cannot be read"
+    return next(filter(None, obstacles), "")
+
+
+def _part_obstacle(part: Part, stream: StreamInfo) -> str:
+    """What a GPU's decoder shows begins at the left and at the top, and has the size that the headers tell."""
+    if part.left or part.top:
+        return "its pictures are cut off at the left or at the top, where a GPU's decoder cuts them off elsewhere"
+    if (part.width, part.height) != (stream.width, stream.height):
+        return (
+            f"its container says {stream.width}x{stream.height} and its own headers {part.width}x{part.height}, "
+            "which a GPU's decoder would scale"
+        )
+    return ""

@@ -1,5 +1,16 @@
 """Bits: an MSB-first reader, Exp-Golomb codes and the removal of emulation prevention bytes."""
 
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """The part of coded pictures that is shown, in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
 
 class OutOfData(ValueError):
     """The bytes end too early or contradict the syntax; the packet then gets no flags."""

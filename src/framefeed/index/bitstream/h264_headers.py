@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
+from framefeed.index.bitstream.bits import BitReader, OutOfData, Part, unescape
 
 # Profiles whose SPS carries chroma format, bit depth and scaling matrices (clause 7.3.2.1.1).
 _HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
 
 
 class Sps(NamedTuple):
-    """What is needed to read a slice header up to the field flags."""
+    """What is needed to read a slice header up to the field flags, and what is coded."""
 
     sps_id: int
     frame_num_bits: int
@@ -18,6 +18,8 @@ class Sps(NamedTuple):
     chroma_format: int
     luma_depth: int
     chroma_depth: int
+    coded_width: int
+    coded_height: int
 
 
 class Slice(NamedTuple):
@@ -80,23 +82,25 @@ def read_sps(bits: BitReader) -> Sps:
             bits.se()
     bits.ue()
     bits.skip(1)
-    bits.ue()
-    bits.ue()
+    columns, rows = bits.ue() + 1, bits.ue() + 1
     frame_mbs_only = bits.flag()
     if frame_num_bits > 16 or sps_id > 31 or order_type > 2:
         raise OutOfData("SPS out of range")
-    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate, chroma, luma_depth, chroma_depth)
+    size = 16 * columns, 16 * rows * (1 if frame_mbs_only else 2)
+    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate, chroma, luma_depth, chroma_depth, *size)
 
 
-def has_offset(unit: bytes) -> bool:
-    """Whether pictures of a sequence parameter set are cut off at the left or at the top."""
+def shown_part(unit: bytes) -> Part:
+    """What is shown of pictures of a sequence parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[1:1024]))
     sps = read_sps(bits)
     bits.skip(1 if sps.frame_mbs_only else 2)
-    if not bits.flag():
-        return False
-    left, _, top, _ = (bits.ue() for _ in range(4))
-    return left > 0 or top > 0
+    wide = 2 if sps.chroma_format in (1, 2) else 1
+    high = (2 if sps.chroma_format == 1 else 1) * (1 if sps.frame_mbs_only else 2)
+    left, right, top, bottom = (bits.ue() for _ in range(4)) if bits.flag() else (0, 0, 0, 0)
+    return Part(
+        wide * left, high * top, sps.coded_width - wide * (left + right), sps.coded_height - high * (top + bottom)
+    )
 
 
 def parse_pps_ids(unit: bytes) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
+from framefeed.index.bitstream.bits import BitReader, OutOfData, Part, unescape
 
 VPS, SPS, PPS = 32, 33, 34
 
@@ -27,22 +27,21 @@ def parse_sps(unit: bytes) -> tuple[int, int]:
     return sps_id, sub_layers
 
 
-def has_offset(unit: bytes) -> bool:
-    """Whether pictures of a sequence parameter set (with its NAL unit header) are cut off at the left or at the top."""
+def shown_part(unit: bytes) -> Part:
+    """What is shown of pictures of a sequence parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[2:1024]))
     bits.skip(4)
     sub_layers = bits.u(3)
     bits.skip(1)
     skip_profile(bits, sub_layers)
     bits.ue()
-    if bits.ue() == 3:
+    chroma = bits.ue()
+    if chroma == 3:
         bits.skip(1)
-    bits.ue()
-    bits.ue()
-    if not bits.flag():
-        return False
-    left, _, top, _ = (bits.ue() for _ in range(4))
-    return left > 0 or top > 0
+    width, height = bits.ue(), bits.ue()
+    wide, high = 2 if chroma in (1, 2) else 1, 2 if chroma == 1 else 1
+    left, right, top, bottom = (bits.ue() for _ in range(4)) if bits.flag() else (0, 0, 0, 0)
+    return Part(wide * left, high * top, width - wide * (left + right), height - high * (top + bottom))
 
 
 def skip_profile(bits: BitReader, sub_layers: int) -> None:
