@@ -17,8 +17,9 @@ help: ## show this list
 demo: $(VENV)/.installed ## make six clips, read frames at random, prove them right
 	@$(VENV)/bin/framefeed demo --folder .demo
 
+# In the order of folders: otherwise files of few tests come last, and some of these take longest.
 test: lint types ## lint, types and all tests
-	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	@$(VENV)/bin/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,11 +235,14 @@ def test_streams_that_need_more_surfaces(tmp_path: Path) -> None:
     truth = [[NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)] for path in paths]
     decoders = [_on_gpu(path) for path in paths]
     rng = np.random.default_rng(5)
-    for which in [*range(len(paths)), *rng.integers(0, len(paths), 40).tolist()]:
+    engine: Any = cuda_engine(0)
+    made = engine._factory.created
+    for which in [*range(len(paths)), *rng.integers(0, len(paths), 80).tolist()]:
         wanted = rng.integers(0, 48, 5).tolist()
         got = decoders[which].get_native_frames_at(wanted)
         for frame, picture in zip(wanted, got, strict=True):
             assert _same(picture, truth[which][frame]), (paths[which], frame)
+    assert engine._factory.created - made <= len(codecs) * engine.max_threads  # they change, and are not made anew
 
 
 def _one_after_the_other(paths: list[Path]) -> None:
@@ -273,9 +277,24 @@ def test_larger_pictures_coded_in_the_same_size(tmp_path: Path) -> None:
         samples.write_clip(tmp_path / f"{width}.mp4", frames=12, gop=12, width=width, height=height)
         for width, height in ((192, 160), (242, 182), (256, 192))
     )
-    _one_after_the_other([small, less, more])
-    _one_after_the_other([small, more, less])
-    _one_after_the_other([less, more])
+    engine: Any = cuda_engine(0)
+    for paths in ([small, less, more], [small, more, less], [less, more]):
+        made = engine._factory.created
+        _one_after_the_other(paths)
+        assert engine._factory.created - made == 1
+
+
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
+def test_sizes_of_other_codecs(codec: str, tmp_path: Path) -> None:
+    """Whether these are coded alike is the parser's business."""
+    sizes = ((176, 144), (170, 138), (192, 160), (190, 146), (186, 158), (177, 145))
+    paths = [
+        samples.write_clip(tmp_path / f"{size[0]}.mkv", codec=codec, frames=12, gop=12, width=size[0], height=size[1])
+        for size in sizes
+    ]
+    _one_after_the_other(paths)
+    rng = np.random.default_rng(6)
+    _one_after_the_other([paths[number] for number in rng.integers(0, len(paths), 24)])
 
 
 def test_what_the_parser_says(tmp_path: Path) -> None:
