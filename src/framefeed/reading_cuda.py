@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from framefeed.decode.capabilities import pixel_format
 from framefeed.decode.default import cuda_engine
-from framefeed.decode.nvdec import Surface
 from framefeed.decode.session import Taker
+from framefeed.decode.surface import Surface
 from framefeed.devices import check_not_forked
 from framefeed.driver import Event, on_device
 from framefeed.errors import DecodeError, FrameSizeError

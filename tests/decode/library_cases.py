@@ -44,8 +44,7 @@ def _natives(gpu: StandIn, path: Path, wanted: list[int]) -> list[NativeFrame]:
     found: dict[int, NativeFrame] = {}
     reader = gpu.reader(VideoDecoder(path))
     plan = reader.read_native(np.array(wanted), found.__setitem__)
-    for row, like in plan.copies:
-        found[row] = found[like]
+    assert not plan.copies
     return [found[row] for row in range(len(wanted))]
 
 

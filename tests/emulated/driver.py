@@ -26,6 +26,7 @@ UNITS = 2
 LEAST, LARGEST = 16, 4096  # sizes of pictures
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 801, 999
+_DEVICE_POINTER, _DEVICE_ORDINAL = 3, 9  # CU_POINTER_ATTRIBUTE
 _CONTEXT = 0x77
 _NVENC_VERSION = 13 << 4
 
@@ -161,8 +162,16 @@ class Driver:
 
     cuEventCreate = cuStreamCreate = cuvidCtxLockCreate = _new_handle
 
-    def cuPointerGetAttribute(self, out: int, *_: int) -> None:
-        _put(out, _CONTEXT)
+    def cuPointerGetAttribute(self, out: int, attribute: int, place: int, *_: int) -> int | None:
+        attribute &= 0xFFFFFFFF
+        if attribute == _DEVICE_POINTER:
+            _put(out, place)
+        elif attribute == _DEVICE_ORDINAL:
+            _put(out, 0, ctypes.c_int)
+        else:
+            self.failures.append(f"attribute {attribute} of a pointer is not emulated")
+            return _NOT_SUPPORTED
+        return None
 
     def cuGetErrorName(self, error: int, out: int, *_: int) -> None:
         name = {_OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY"}.get(error & 0xFFFFFFFF, f"CUDA_ERROR_{error}")

@@ -11,7 +11,7 @@ import torch
 
 from framefeed.data.assembly import Assembly, Place, Samples, SampleShape
 from framefeed.data.videos import OpenVideo, Videos
-from framefeed.decode.nvdec import SurfaceLayout
+from framefeed.decode.surface import SurfaceLayout
 from framefeed.driver import on_device
 from framefeed.process.conversion import Conversion
 from framefeed.process.cuda import batch_layout, finish, placement

@@ -21,8 +21,8 @@ from framefeed.data.work import Taken
 from framefeed.data.workshop import decode_on_cpu
 from framefeed.decode.capabilities import pixel_format
 from framefeed.decode.default import cuda_engine
-from framefeed.decode.nvdec import Surface, SurfaceLayout
 from framefeed.decode.session import Taker
+from framefeed.decode.surface import Surface, SurfaceLayout
 from framefeed.devices import check_not_forked
 from framefeed.driver import DEFAULT_STREAM, new_stream, on_device
 from framefeed.errors import FrameSizeError

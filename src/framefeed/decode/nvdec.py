@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,14 @@ from framefeed.decode.annexb import Framing, framing
 from framefeed.decode.capabilities import CODECS, PixelFormat, capabilities, library, pixel_format
 from framefeed.decode.detours import find_detour
 from framefeed.decode.session import PacketError, Session, TakeRun
+from framefeed.decode.surface import Surface, SurfaceLayout, even, layout_of
 from framefeed.driver import copy_on_device, new_stream, use_context
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.marks import DECODE, READ
 from framefeed.types import StreamInfo
 
-__all__ = ["NvdecFactory", "Surface", "SurfaceLayout"]
+__all__ = ["NvdecFactory"]
 
 # How many packets are fed at once, and what their pictures may take: a decoder keeps them all until the next time.
 MAX_RUN = 128
@@ -44,54 +45,6 @@ LEAST_SIZE = (1920, 1088)
 
 
 MAX_SEQUENCES = 1 << 16  # streams that are remembered
-
-
-class SurfaceLayout(NamedTuple):
-    """How a decoder's pictures lie in device memory.
-
-    Attributes:
-        width, height: Of the picture.
-        pitch: Bytes from one line to the next.
-        num_bytes: Of all planes, which lie one behind the other.
-        planes: Where each begins: luma, chroma, and the second chroma plane of 4:4:4 formats or -1.
-        format: PyNvVideoCodec's name of the format.
-    """
-
-    width: int
-    height: int
-    pitch: int
-    num_bytes: int
-    planes: tuple[int, int, int]
-    format: str
-
-
-class Surface:
-    """A decoded picture in device memory, valid until its session is fed again.
-
-    What reads it has to be queued on the session's ``stream`` before that.
-
-    Attributes:
-        address: Where it begins.
-        layout: How it lies there.
-        stream: The CUDA stream that it is written on.
-    """
-
-    __slots__ = ("address", "layout", "stream")
-
-    def __init__(self, address: int, layout: SurfaceLayout, stream: Any) -> None:
-        self.address = address
-        self.layout = layout
-        self.stream = stream
-
-    @property
-    def width(self) -> int:
-        """Width in pixels."""
-        return self.layout.width
-
-    @property
-    def height(self) -> int:
-        """Height in pixels."""
-        return self.layout.height
 
 
 class NvdecSession:
@@ -155,7 +108,7 @@ class NvdecSession:
             self._make_decoder()
         elif size != self._size:
             # Without this it would go on giving pictures of the old size, scaled.
-            self._decoder.setReconfigParams(_even(stream.width), _even(stream.height))
+            self._decoder.setReconfigParams(even(stream.width), even(stream.height))
             self._told = True
         if size != self._size or stream.pix_fmt != self._pix_fmt:
             self._layout = None
@@ -194,7 +147,7 @@ class NvdecSession:
             self._room = needed.size if needed is not None else (0, 0)
         elif needed.size != now.size:
             # Even where the size that is shown stays: without this it would go on giving the old part, scaled.
-            self._room = (_even(self._size[0]), _even(self._size[1]))
+            self._room = (even(self._size[0]), even(self._size[1]))
             if not self._told:
                 self._decoder.setReconfigParams(*self._room)
         else:
@@ -410,22 +363,9 @@ class NvdecSession:
 
     def _surface(self, frame: Any) -> Surface:
         if self._layout is None or self._layout_changes:
-            layout = self._layout_of(frame)
+            layout = layout_of(frame, self._size)
             self._layout = layout if layout != self._layout else self._layout
         return Surface(frame.GetPtrToPlane(0), self._layout, self._cuda_stream)
-
-    def _layout_of(self, frame: Any) -> SurfaceLayout:
-        rows, columns = frame.shape[:2]
-        size = frame.framesize
-        num_bytes = int(size() if callable(size) else size)
-        pitch = num_bytes // rows
-        name = str(frame.format).rsplit(".", 1)[-1]
-        separate = name.startswith("YUV444")
-        width, height = columns, rows // 3 if separate else rows * 2 // 3
-        plane = pitch * height
-        if (_even(width), _even(height)) == (_even(self._size[0]), _even(self._size[1])):
-            width, height = self._size  # sizes are rounded up to even ones
-        return SurfaceLayout(width, height, pitch, num_bytes, (0, plane, 2 * plane if separate else -1), name)
 
 
 class NvdecFactory:
@@ -494,8 +434,8 @@ class NvdecFactory:
         with self._lock:
             width, height = self._sizes.get(key, LEAST_SIZE)
             size = (
-                min(max(width, _even(stream.width)), limits.get("width_max", 1 << 16)),
-                min(max(height, _even(stream.height)), limits.get("height_max", 1 << 16)),
+                min(max(width, even(stream.width)), limits.get("width_max", 1 << 16)),
+                min(max(height, even(stream.height)), limits.get("height_max", 1 << 16)),
             )
             self._sizes[key] = size
             self.created += 1
@@ -524,10 +464,6 @@ def _out_of_memory(path: str, error: Exception) -> Exception:
     return torch.cuda.OutOfMemoryError(
         f"{path}: the GPU's memory is full, none is left for decoding ({why}); less memory_budget, or smaller batches"
     )
-
-
-def _even(side: int) -> int:
-    return side + (side & 1)
 
 
 def _format_key(stream: StreamInfo) -> tuple[str, int]:
