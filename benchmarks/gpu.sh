@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, part by part:
 #
-#     benchmarks/gpu.sh clips tests memcheck separation step loader inference readers
+#     benchmarks/gpu.sh clips tests random memcheck separation step loader inference readers
 #
 # Python, torch with CUDA, PyNvVideoCodec and PyAV are those of the machine: PYTHON names another one. Clips are kept in
 # CLIPS, results are written to RESULTS. A part that fails does not keep the others from being run.
@@ -42,6 +42,11 @@ tests() {
   return $status
 }
 
+# Clips that are drawn at random, every frame compared with the CPU's.
+random() {
+  "$PYTHON" tests/random_clips.py --device cuda --minutes "${RANDOM_MINUTES:-2}" --seed "${SEED:-0}"
+}
+
 # The kernels that are compiled for small pictures: under the sanitizer each launch takes long.
 memcheck() {
   local chosen="any_pitch or copies or unused_bits or wide_frames or turned_and_cropped or tables_arrive or every_type or usual_size or at_once"
@@ -78,8 +83,8 @@ status=0
 for part in "$@"; do
   begin=$SECONDS
   case $part in
-    clips | tests | memcheck | separation | step | loader | inference | readers) "$part" ;;
-    *) echo "$part: no such part; possible: clips tests memcheck separation step loader inference readers" >&2
+    clips | tests | random | memcheck | separation | step | loader | inference | readers) "$part" ;;
+    *) echo "$part: no such part; possible: clips tests random memcheck separation step loader inference readers" >&2
        exit 2 ;;
   esac
   code=$?

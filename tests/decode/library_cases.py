@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import clips
+import random_clips
 import standin
 from emulated import Driver
 from framefeed import UnsupportedCodec, VideoDecoder, samples
@@ -116,6 +117,11 @@ def test_many_sizes_and_references(codec: str, gpu: StandIn, driver: Driver, tmp
     # Those of VP8 and VP9 cannot be sent on a detour.
     assert driver.count("made") == 1 or codec not in names
     assert driver.count("scaled") == 0
+
+
+def test_clips_that_are_drawn_at_random(tmp_path: Path) -> None:
+    counts = random_clips.compare("emulated", seed=1, first=0, minutes=5, most=24, folder=tmp_path)
+    assert counts["bad"] == 0 and counts["good"] > 12
 
 
 @pytest.mark.parametrize("full", [False, True])
