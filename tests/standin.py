@@ -277,8 +277,13 @@ class Order:
                 self._races.append(f"{what} on stream {stream} touches memory that has gone back")
             access = Access(begin, begin + size, writes, stream, clock[stream], what)
             self._check(access, block, clock)
-            if writes:  # what it has covered, and waited for, does not matter any more
-                block.accesses = [old for old in block.accesses if not (begin <= old.begin and old.end <= begin + size)]
+            # What it has covered does not matter any more: it has waited for it, or for the same stream.
+            block.accesses = [
+                old
+                for old in block.accesses
+                if not (begin <= old.begin and old.end <= begin + size)
+                or not (writes or (old.stream == stream and not old.writes))
+            ]
             block.accesses.append(access)
 
     def _check(self, access: Access, block: _Block, seen: dict[int, int]) -> None:

@@ -21,7 +21,11 @@ SUITES = {
     "its own": ["library_cases.py"],
     "what is rare": ["test_standin_rare.py"],
     # The others take long, and differ in what is above decoders.
-    "what is usual": ["test_standin.py", "-k", "any_frames or end_comes or does_not_depend or damage or surfaces"],
+    "what is usual": [
+        "test_standin.py",
+        "-k",
+        "any_frames or end_comes or does_not_depend or damage or surfaces or memory",
+    ],
 }
 
 
