@@ -141,17 +141,17 @@ def reading(device: str) -> Iterator[Read]:
     with pytest.MonkeyPatch.context() as patch, standin.installed(patch) as gpu:
 
         def read(path: Path, wanted: list[int]) -> list[NativeFrame]:
-            decoder, found = VideoDecoder(path), dict[int, NativeFrame]()
+            decoder = VideoDecoder(path)
             check_supported(decoder.index, 0)
-            for source, target in gpu.reader(decoder).read_native(np.array(wanted), found.__setitem__).copies:
-                found[target] = found[source]
+            found = gpu.natives(decoder, wanted)
             assert gpu.order.found() == []
-            return [found[row] for row in range(len(wanted))]
+            return found
 
         yield read
 
 
-def _same(one: NativeFrame, other: NativeFrame) -> bool:
+def same(one: NativeFrame, other: NativeFrame) -> bool:
+    """Whether the planes are equal; full and limited range are the same format to a decoder."""
     sizes = (one.width, one.height) == (other.width, other.height)
     return sizes and all(np.array_equal(a, b) for a, b in zip(one.planes, other.planes, strict=True))
 
@@ -168,7 +168,7 @@ def wrong_frames(path: Path, read: Read, rng: random.Random) -> list[int]:
     for count in (1, 2, 5, len(truth)):
         wanted = [rng.randrange(len(truth)) for _ in range(count)] if rng.random() < 0.6 else list(range(len(truth)))
         pictures = read(path, wanted)
-        wrong |= {frame for frame, picture in zip(wanted, pictures, strict=True) if not _same(picture, truth[frame])}
+        wrong |= {frame for frame, picture in zip(wanted, pictures, strict=True) if not same(picture, truth[frame])}
     return sorted(wrong)
 
 

@@ -39,6 +39,7 @@ from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
 from framefeed.decode import capabilities, default, nvcuvid, nvdec
 from framefeed.driver import DEFAULT_STREAM
+from framefeed.native import NativeFrame
 from framefeed.process import timelines
 from framefeed.process.desc import Draw
 from framefeed.process.finish import Finisher
@@ -97,6 +98,14 @@ class StandIn:
 
         geometry = compile_transforms(None, *decoder.index.stream.display_size)
         return CudaReader(decoder.index, decoder._media, "CHW", geometry, DEVICE)
+
+    def natives(self, decoder: VideoDecoder, wanted: list[int]) -> list[NativeFrame]:
+        """Frames as they were decoded."""
+        found: dict[int, NativeFrame] = {}
+        plan = self.reader(decoder).read_native(np.array(wanted), found.__setitem__)
+        for source, target in plan.copies:
+            found[target] = found[source]
+        return [found[row] for row in range(len(wanted))]
 
 
 class Watched(StandIn):

@@ -6,8 +6,6 @@ Run by ``test_library.py`` in a process of its own.
 from __future__ import annotations
 
 import ctypes
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,8 @@ from framefeed import UnsupportedCodec, VideoDecoder, samples
 from framefeed.decode.annexb import framing
 from framefeed.decode.capabilities import check_supported, library
 from framefeed.native import NativeFrame
+from random_clips import same
 from standin import StandIn, Watched
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standin.installed(monkeypatch) as used:
-        yield used
-        gc.collect()
-        assert used.order.found() == []
 
 
 @pytest.fixture
@@ -41,24 +32,11 @@ def driver(gpu: StandIn) -> Driver:
     return gpu.driver
 
 
-def _natives(gpu: StandIn, path: Path, wanted: list[int]) -> list[NativeFrame]:
-    found: dict[int, NativeFrame] = {}
-    reader = gpu.reader(VideoDecoder(path))
-    plan = reader.read_native(np.array(wanted), found.__setitem__)
-    assert not plan.copies
-    return [found[row] for row in range(len(wanted))]
-
-
-def _same(one: NativeFrame, other: NativeFrame) -> bool:
-    sizes = (one.width, one.height) == (other.width, other.height)
-    return sizes and all(np.array_equal(a, b) for a, b in zip(one.planes, other.planes, strict=True))
-
-
 def _check(gpu: StandIn, path: Path, rng: np.random.Generator) -> None:
     truth = [NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)]
     wanted = rng.permutation(len(truth))[:24].tolist()
-    got = _natives(gpu, path, wanted)
-    wrong = [frame for frame, picture in zip(wanted, got, strict=True) if not _same(picture, truth[frame])]
+    got = gpu.natives(VideoDecoder(path), wanted)
+    wrong = [frame for frame, picture in zip(wanted, got, strict=True) if not same(picture, truth[frame])]
     assert wrong == [], path.name
 
 
@@ -87,8 +65,8 @@ def test_any_file_after_any_other(gpu: StandIn, driver: Driver, clip_folder: Pat
         if path not in truth:
             truth[path] = [NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)]
         wanted = rng.permutation(len(truth[path]))[:3].tolist()
-        got = _natives(gpu, path, wanted)
-        wrong = [frame for frame, picture in zip(wanted, got, strict=True) if not _same(picture, truth[path][frame])]
+        got = gpu.natives(VideoDecoder(path), wanted)
+        wrong = [frame for frame, picture in zip(wanted, got, strict=True) if not same(picture, truth[path][frame])]
         assert wrong == [], path.name
     assert driver.count("scaled") == 0
 
@@ -131,7 +109,7 @@ def test_no_memory_for_a_decoder(full: bool, gpu: StandIn, clip_folder: Path) ->
     gpu.full = full
     if full:
         with pytest.raises(torch.cuda.OutOfMemoryError, match=f"{path.name}: the GPU's memory is full"):
-            _natives(gpu, path, [3])
+            gpu.natives(VideoDecoder(path), [3])
     gpu.full = False
     _check(gpu, path, np.random.default_rng(1))
 

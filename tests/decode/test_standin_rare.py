@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import threading
 import time
@@ -22,14 +21,6 @@ from framefeed.data.work import Taken
 from standin import StandIn
 
 BYTES = {"default": ProcessDesc(type="byte")}
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standin.installed(monkeypatch) as used:
-        yield used
-        gc.collect()
-        assert used.order.found() == []
 
 
 def _truth(path: Path) -> torch.Tensor:

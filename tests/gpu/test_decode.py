@@ -26,6 +26,7 @@ from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvcuvid import parse_sequence
 from framefeed.driver import Event
 from framefeed.native import NativeFrame
+from random_clips import same
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -48,13 +49,7 @@ def test_pictures_are_the_cpu_decoders(name: str, clip_folder: Path) -> None:
     rng = np.random.default_rng(3)
     for wanted in (rng.permutation(len(truth)).tolist(), rng.integers(0, len(truth), 9).tolist(), [len(truth) - 1]):
         got = decoder.get_native_frames_at(wanted)
-        assert [frame for frame, picture in zip(wanted, got, strict=True) if not _same(picture, truth[frame])] == []
-
-
-def _same(one: NativeFrame, other: NativeFrame) -> bool:
-    """Whether the planes are equal; full and limited range are the same format to a decoder."""
-    sizes = (one.width, one.height) == (other.width, other.height)
-    return sizes and all(np.array_equal(a, b) for a, b in zip(one.planes, other.planes, strict=True))
+        assert [frame for frame, picture in zip(wanted, got, strict=True) if not same(picture, truth[frame])] == []
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -241,7 +236,7 @@ def test_streams_that_need_more_surfaces(tmp_path: Path) -> None:
         wanted = rng.integers(0, 48, 5).tolist()
         got = decoders[which].get_native_frames_at(wanted)
         for frame, picture in zip(wanted, got, strict=True):
-            assert _same(picture, truth[which][frame]), (paths[which], frame)
+            assert same(picture, truth[which][frame]), (paths[which], frame)
     assert engine._factory.created - made <= len(codecs) * engine.max_threads  # they change, and are not made anew
 
 
@@ -251,7 +246,7 @@ def _one_after_the_other(paths: list[Path]) -> None:
     for path in paths:
         truth = [NativeFrame.copy_of(frame) for frame in clips.linear_decode(path)]
         got = VideoDecoder(path, device="cuda").get_native_frames_at(range(12))
-        assert [frame for frame in range(12) if not _same(got[frame], truth[frame])] == [], path.name
+        assert [frame for frame in range(12) if not same(got[frame], truth[frame])] == [], path.name
 
 
 def test_the_same_size_coded_in_another_size(tmp_path: Path) -> None:
