@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,6 +24,7 @@ from framefeed import LoaderStats, ProcessDesc, VideoIndex, VideoLoader, samples
 from framefeed.data.randomness import uniforms
 from framefeed.process.base import BaseWriter
 from framefeed.process.desc import BaseKind, Changes, Draw
+from waiting import soon
 
 T = TypeVar("T")
 
@@ -301,16 +301,6 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 LOADER_THREAD = "framefeed-loader"
 
 
-def eventually(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Whether something becomes true within a time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def loader_threads() -> int:
     """Threads of loaders that are alive; not of those that other tests have left to the collector."""
     if any(thread.name == LOADER_THREAD for thread in threading.enumerate()):
@@ -320,7 +310,7 @@ def loader_threads() -> int:
 
 def settled_stats(loader: VideoLoader) -> LoaderStats:
     """What a loader has done, when its threads have ended."""
-    assert eventually(5, lambda: loader_threads() == 0)
+    assert soon(lambda: loader_threads() == 0)
     return loader.stats()
 
 

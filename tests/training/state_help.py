@@ -46,6 +46,7 @@ from framefeed.data.work import Taken
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.decode.default import cpu_engine
 from framefeed.source.packets import ByteRanges
+from waiting import soon
 
 from .workers_help import Dying
 
@@ -214,23 +215,13 @@ def loader_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == THREAD}
 
 
-def poll(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Whether something comes true within that time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 @contextlib.contextmanager
 def no_thread_left(seconds: float = 5.0) -> Iterator[None]:
     """Fails where loader threads that began inside are still there afterwards."""
     gc.collect()
     before = loader_threads()
     yield
-    assert poll(lambda: not loader_threads() - before, seconds), "threads of a loader go on"
+    assert soon(lambda: not loader_threads() - before, seconds), "threads of a loader go on"
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -283,7 +274,7 @@ class Child:
 
     def until_printed(self, count: int = 1, seconds: float = 20.0) -> None:
         """Waits until it has printed that many lines."""
-        assert poll(lambda: len(self.lines) >= count, seconds), self.errors
+        assert soon(lambda: len(self.lines) >= count, seconds), self.errors
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

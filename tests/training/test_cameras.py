@@ -27,6 +27,7 @@ from framefeed import (
     SourceError,
     VideoLoader,
 )
+from waiting import soon
 
 from .cameras_help import (
     CLIPS,
@@ -43,7 +44,7 @@ from .cameras_help import (
     truth,
     write_cameras,
 )
-from .clips_help import eventually, loader_threads, same_bits
+from .clips_help import loader_threads, same_bits
 
 
 @pytest.fixture(scope="module")
@@ -391,7 +392,7 @@ def test_damage_within_a_file_is_told_when_it_is_read(copy: Path) -> None:
     loader = VideoLoader(dataset, 3, drop_last=False, on_error="skip")
     assert [number for batch in loader for number in numbers_in(batch["frames"])] == good
     assert [skipped.sample for skipped in loader.report] == [number for number, _ in bad]
-    assert eventually(5, lambda: loader_threads() == 0)
+    assert soon(lambda: loader_threads() == 0)
 
 
 def test_a_file_that_changes_later(copy: Path) -> None:

@@ -19,6 +19,7 @@ from framefeed.data.closing import Closer
 from framefeed.process.buffers import SMALL, BufferPool
 from framefeed.source import demux, media_of, open_source
 from training import state_help as help
+from waiting import soon
 
 LIMIT = 120.0  # seconds; what hangs, hangs for ever
 
@@ -140,8 +141,8 @@ def test_iterators(where: str, clip_folder: Path) -> None:
     _in_time(work)
     assert lock.times
     gc.collect()
-    assert help.poll(lambda: loader._budget.taken == 0, 60)
-    assert help.poll(lambda: not help.loader_threads() - of_others, 60)
+    assert soon(lambda: loader._budget.taken == 0, 60)
+    assert soon(lambda: not help.loader_threads() - of_others, 60)
 
 
 def test_noted_while_it_is_busy() -> None:
@@ -158,7 +159,7 @@ def test_noted_while_it_is_busy() -> None:
     assert order == [0, 1, 2, 3]
     closer.start()
     closer.note(work, 0)
-    assert help.poll(lambda: order == [0, 1, 2, 3] * 2, 60)
+    assert soon(lambda: order == [0, 1, 2, 3] * 2, 60)
 
 
 def test_what_fails_does_not_keep_the_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,9 @@ from torch.utils.data import SequentialSampler
 from framefeed import DecodeError, ProcessDesc, VideoDataset, VideoLoader
 from framefeed.data.epochs import OrderedEpochs, across
 from framefeed.data.orders import Layout, Sequential
+from waiting import soon
 
-from .clips_help import clip, clips_of, eventually, loader_threads, noisy_copy
+from .clips_help import clip, clips_of, loader_threads, noisy_copy
 
 NAMES = ["bframes.mp4", "open_gop.mp4", "hevc.mp4", "thirty.mp4"]
 FRAME = 3 * 64 * 48
@@ -60,7 +61,7 @@ def test_the_same_comes_out(order: str, budget: int, clip_folder: Path) -> None:
         assert _same(_batches(iterator), truth[epoch]), epoch
         assert iterator.finished and iterator.epoch == epoch and iterator.position == len(loader)
         assert list(iterator) == []
-    assert eventually(5, lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
     assert loader.stats().memory_peak <= budget * FRAME
 
 
@@ -74,7 +75,7 @@ def test_less_is_decoded(share: float, most: float, clip_folder: Path) -> None:
         for _ in range(4):
             for _ in loader:
                 pass
-        assert eventually(5, lambda: not loader_threads())
+        assert soon(lambda: not loader_threads())
         decoded.append(loader.stats().frames_decoded)
     assert decoded[1] <= most * decoded[0]
 
@@ -86,7 +87,7 @@ def test_the_first_batches_of_the_next_epoch_are_there(clip_folder: Path) -> Non
     assert _batches(iterator)
     assert loader._going_on is not None
     board = loader._going_on._feed._board
-    assert eventually(5, lambda: len(board.open) == 3 and not any(batch.remaining for batch in board.open))
+    assert soon(lambda: len(board.open) == 3 and not any(batch.remaining for batch in board.open))
 
 
 def test_the_last_batch_is_the_end(clip_folder: Path) -> None:
@@ -97,7 +98,7 @@ def test_the_last_batch_is_the_end(clip_folder: Path) -> None:
         batches = [batch["part"] for _, batch in zip(range(len(loader)), loader, strict=False)]
         assert _same(batches, truth[epoch])
         assert (loader._going_on is not None) == (epoch + 1 < EPOCHS)
-    assert eventually(5, lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -106,13 +107,13 @@ def test_what_was_done_for_another_epoch_is_let_go(epoch: int, how: str, clip_fo
     loader = _loader(clip_folder)
     state = loader.state_dict() | {"epoch": epoch}
     assert _batches(iter(loader))
-    assert eventually(5, lambda: loader._budget.taken > 0)
+    assert soon(lambda: loader._budget.taken > 0)
     if how == "set":
         loader.set_epoch(epoch)
     else:
         loader.load_state_dict(state)
     assert (loader._going_on is not None) == (epoch == 1)
-    assert epoch == 1 or eventually(5, lambda: loader._budget.taken == 0)
+    assert epoch == 1 or soon(lambda: loader._budget.taken == 0)
     assert _same(_batches(iter(loader)), _truth(clip_folder)[epoch])
 
 
@@ -150,7 +151,7 @@ def test_whatever_is_done_between_epochs(what: Any, clip_folder: Path) -> None:
         iterator = iter(loader)
         assert _same(_batches(iterator), truth[iterator.epoch])
     del iterator
-    assert eventually(5, lambda: len(_feeds()) == 1), "others than the one that goes on"
+    assert soon(lambda: len(_feeds()) == 1), "others than the one that goes on"
 
 
 def _feeds() -> list[Any]:
@@ -186,15 +187,15 @@ def test_all_is_gone_with_the_loader(how: str, clip_folder: Path) -> None:
     workshop = weakref.ref(loader._workshop)
     iterator = iter(loader) if how == "within" else None
     del loader, iterator
-    assert eventually(5, lambda: workshop() is None and loader_threads() <= before)
+    assert soon(lambda: workshop() is None and loader_threads() <= before)
 
 
 def test_memory_is_free_after_the_last_epoch(clip_folder: Path) -> None:
     loader = _loader(clip_folder, 2)
     assert _batches(iter(loader))
-    assert eventually(5, lambda: loader._budget.taken > 0)  # for the second
+    assert soon(lambda: loader._budget.taken > 0)  # for the second
     assert _batches(iter(loader))
-    assert eventually(5, lambda: loader._budget.taken == 0 and loader._going_on is None)
+    assert soon(lambda: loader._budget.taken == 0 and loader._going_on is None)
 
 
 @pytest.mark.parametrize("on_error", ["skip", "raise"])

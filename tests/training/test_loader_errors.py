@@ -35,6 +35,7 @@ from framefeed.data.feed import Feed
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.media import PathMedia
 from framefeed.source.packets import ByteRanges
+from waiting import soon
 
 from . import state_help as help
 
@@ -365,7 +366,7 @@ def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytes
     missing = int(dataset.counts[1])
     assert {(skipped.path, skipped.reason) for skipped in loader.report} == {(paths[1], f"{paths[1]}: is gone")}
     assert sum(len(batch["default"]) for batch in found) == len(dataset) - missing == len(dataset) - len(loader.report)
-    assert help.poll(lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
@@ -588,7 +589,7 @@ def test_a_defect_is_raised(
     with help.no_thread_left(), pytest.raises(LookupError, match="a defect"):
         for _ in range(3):
             list(loader)
-    assert help.poll(lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
     monkeypatch.undo()
     assert help.flat(help.epoch_rows(loader))
 
@@ -625,13 +626,13 @@ def test_a_hanging_file_is_skipped(paths: list[str], hanging: _Hanging) -> None:
 def test_an_iterator_of_a_hanging_file_can_be_closed(paths: list[str], hanging: _Hanging) -> None:
     loader = VideoLoader(help.make_dataset(paths), 4, sampler=[0, 5, 6, 7])
     iterator = iter(loader)
-    assert help.poll(lambda: hanging.calls > 0)
+    assert soon(lambda: hanging.calls > 0)
     begin = time.monotonic()
     iterator.close()
     assert time.monotonic() - begin < 5
     assert next(iterator, None) is None
     hanging.go_on.set()
-    assert help.poll(lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
 
 
 def test_a_slow_file_is_no_error_without_a_timeout(paths: list[str], hanging: _Hanging) -> None:
@@ -656,7 +657,7 @@ def test_reads_that_come_back_too_late_do_no_harm(paths: list[str], hanging: _Ha
         rest.remove(number)
     truth = dict(zip(range(36), help.truth(dataset), strict=True))
     assert sorted(help.flat(found)) == sorted(truth[number] for number in rest)
-    assert help.poll(lambda: loader._budget.taken == 0)  # when its thread has let go of it
+    assert soon(lambda: loader._budget.taken == 0)  # when its thread has let go of it
 
 
 def test_a_file_that_hangs_while_it_is_opened_stops_no_other(

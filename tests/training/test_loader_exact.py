@@ -31,6 +31,7 @@ from framefeed.data.decoding import Decoding
 from framefeed.data.workshop import CpuWorkshop
 from framefeed.decode.cpu import CpuFactory
 from framefeed.decode.engine import Engine
+from waiting import soon
 
 from .clips_help import (
     MIXED,
@@ -38,7 +39,6 @@ from .clips_help import (
     changes_of,
     clip,
     clips_of,
-    eventually,
     labels_of,
     loader_threads,
     noisy_copy,
@@ -184,7 +184,7 @@ def test_batches_as_a_gpu_makes_them(
     batches = within(30, lambda: list(loader))
     assert wrong_samples(batches, truth, numbers_of(batches, truth)) == []
     assert loader.stats().memory_peak <= BUDGETS[budget]
-    assert eventually(5, lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
     if order == "sequential":
         assert max(together) > 1 or budget in ("none", "two frames")
 
@@ -528,7 +528,7 @@ def test_closing_ends_an_iterator(truths: dict[str, Truth]) -> None:
         batches.close()
         assert next(batches, None) is None
         assert wrong_samples(found, truth, numbers_of(found, truth), epoch) == []
-        assert eventually(5, lambda: loader_threads() == 0)
+        assert soon(lambda: loader_threads() == 0)
     batches = within(30, lambda: list(loader))  # type: ignore[assignment]
     assert wrong_samples(batches, truth, numbers_of(batches, truth), 4) == []
 
@@ -555,7 +555,7 @@ def test_letting_go_of_an_iterator_ends_it(clip_folder: Path) -> None:
     del batches
     gc.collect()
     try:
-        assert eventually(2, lambda: loader_threads() == 0)
+        assert soon(lambda: loader_threads() == 0, 2)
     finally:
         iter(loader).close()
 
@@ -565,7 +565,7 @@ def test_letting_go_of_the_loader_ends_all(clip_folder: Path) -> None:
     next(iter(loader))
     del loader
     gc.collect()
-    assert eventually(5, lambda: loader_threads() == 0)
+    assert soon(lambda: loader_threads() == 0)
 
 
 def test_batches_are_not_written_to_again(clip_folder: Path) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data import Sampler
 
 import damaged
 from framefeed import DecodeError, VideoLoader
+from waiting import soon
 
 from . import state_help as help
 
@@ -36,7 +37,7 @@ def _open_files() -> int:
 
 
 def _check_given_back(loader: VideoLoader) -> None:
-    assert help.poll(lambda: loader._budget.taken == 0), "memory is not given back"
+    assert soon(lambda: loader._budget.taken == 0), "memory is not given back"
 
 
 # --- leaving early --------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def test_nothing_is_left_of_a_loader_that_is_gone(leave: Callable[[VideoLoader],
         leave(loader)
         del loader
         gc.collect()
-    assert help.poll(lambda: budget.taken == 0)
+    assert soon(lambda: budget.taken == 0)
 
 
 def test_nothing_is_left_of_a_loader_that_is_gone_without_a_collector(paths: list[str]) -> None:
@@ -140,7 +141,7 @@ def test_many_iterators_begun_and_dropped(paths: list[str]) -> None:
             for _ in range(number % 4):
                 next(iterator)
             if number % 10 == 9:
-                assert help.poll(lambda: len(help.loader_threads() - threads) <= 2)
+                assert soon(lambda: len(help.loader_threads() - threads) <= 2)
         iterator.close()
         assert _open_files() <= files
     _check_given_back(loader)
@@ -154,7 +155,7 @@ def test_many_loaders(paths: list[str]) -> None:
         for _ in range(20):
             next(iter(help.make_loader("chunked:4", paths)))
         gc.collect()
-        assert help.poll(lambda: bool(gc.collect()) or _open_files() <= before)
+        assert soon(lambda: bool(gc.collect()) or _open_files() <= before)
 
 
 def test_an_iterator_in_a_reference_cycle(paths: list[str]) -> None:
@@ -478,7 +479,7 @@ def test_progress_changes_nothing(paths: list[str], capsys: pytest.CaptureFixtur
     before = set(threading.enumerate())
     for _ in range(2):
         assert help.epoch_rows(loader) == help.epoch_rows(plain)
-    assert help.poll(lambda: set(threading.enumerate()) <= before)
+    assert soon(lambda: set(threading.enumerate()) <= before)
     state = loader.state_dict()
     assert state == plain.state_dict()
 
@@ -508,7 +509,7 @@ def test_progress_of_an_iterator_that_is_dropped(paths: list[str]) -> None:
     for _ in help.make_loader("shuffle", paths, progress=True):
         break
     gc.collect()
-    assert help.poll(lambda: set(threading.enumerate()) <= before, SOON)
+    assert soon(lambda: set(threading.enumerate()) <= before, SOON)
 
 
 class _WithoutLength(Sampler[int]):

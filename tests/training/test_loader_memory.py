@@ -22,8 +22,9 @@ from framefeed.data import parse_bytes
 from framefeed.data.assembly import Assembly
 from framefeed.data.work import FinishedBatch
 from framefeed.data.workshop import CpuWorkshop
+from waiting import soon
 
-from .clips_help import clip, clips_of, eventually, loader_threads, settled_stats, within
+from .clips_help import clip, clips_of, loader_threads, settled_stats, within
 
 # Frames of three sizes, of which equally large parts are cut out: what is kept are whole frames.
 NAMES = ("bframes.mp4", "wide.mp4", "rotated.mp4", "one_group.mp4", "vp9.webm")
@@ -85,7 +86,7 @@ def test_iterators_that_are_left_early_give_memory_back(budget: int, dataset: Vi
     assert settled_stats(loader).memory_peak <= budget
     # All of it can be had again.
     assert within(30, lambda: len(list(loader))) == len(loader)
-    assert eventually(5, lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader._budget.taken == 0)
 
 
 def test_several_bases_of_a_frame_count_together(clip_folder: Path) -> None:
@@ -204,14 +205,14 @@ def test_batches_are_gone_when_nobody_has_them(
             next(batches)
         batches.close()
         del batches
-        assert eventually(5, lambda: not there), f"{len(there)} are left"
+        assert soon(lambda: not there), f"{len(there)} are left"
         for _ in loader:
             pass
-        assert eventually(5, lambda: not there), f"{len(there)} are left"
+        assert soon(lambda: not there), f"{len(there)} are left"
         # And so is all that the loader kept.
         workshop = weakref.ref(loader._workshop)
         del loader
-        assert eventually(5, lambda: workshop() is None)
+        assert soon(lambda: workshop() is None)
 
 
 def test_batches_are_gone_after_errors(clip_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +235,10 @@ def test_batches_are_gone_after_errors(clip_folder: Path, tmp_path: Path, monkey
         for _ in loader:
             pass
         assert loader.report
-        assert eventually(5, lambda: not there), f"{len(there)} are left"
+        assert soon(lambda: not there), f"{len(there)} are left"
         workshop = weakref.ref(loader._workshop)
         del loader
-        assert eventually(5, lambda: workshop() is None)
+        assert soon(lambda: workshop() is None)
 
 
 @contextlib.contextmanager
@@ -255,8 +256,8 @@ def test_memory_stays_flat_over_many_epochs(dataset: VideoDataset) -> None:
     loader = VideoLoader(dataset, 16, shuffle=True, memory_budget=30 * LARGE, num_threads=2)
     for _ in range(6):
         assert within(30, lambda: len(list(loader))) == len(loader)
-        assert eventually(5, lambda: loader._budget.taken == 0)
-    assert eventually(5, lambda: loader_threads() == 0)
+        assert soon(lambda: loader._budget.taken == 0)
+    assert soon(lambda: loader_threads() == 0)
     assert loader.stats().memory_held <= 30 * LARGE
 
 
@@ -291,7 +292,7 @@ def test_groups_are_decoded_before_files_come_to_them(
     )
     iterator = iter(loader)
     within(30, lambda: next(iterator))  # and no more is asked for
-    assert eventually(10, lambda: loader.stats().frames_decoded >= early)
+    assert soon(lambda: loader.stats().frames_decoded >= early, 10)
     time.sleep(0.1)
     assert loader.stats().frames_decoded == early  # a quarter of the memory is for that
     assert within(30, lambda: sum(1 for _ in iterator)) == 59

@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from framefeed import StateError, VideoLoader
+from waiting import soon
 
 from . import state_help as help
 
@@ -163,7 +164,7 @@ def test_only_batches_that_were_handed_out_count(paths: list[str]) -> None:
     iterator = iter(loader)
     done = [help.rows(next(iterator)), help.rows(next(iterator))]
     board = iterator._feed._board
-    assert help.poll(lambda: len(board.open) == 6 and not any(batch.remaining for batch in board.open))
+    assert soon(lambda: len(board.open) == 6 and not any(batch.remaining for batch in board.open))
     state = _json(loader.state_dict())
     assert state["batch"] == 2
     rest = help.epoch_rows(iterator)
@@ -293,7 +294,7 @@ def test_the_consumer_may_draw_while_the_sampler_does(paths: list[str]) -> None:
     loader = help.make_loader("sequential", paths, order=None, sampler=sampler)
     torch.manual_seed(4)
     iterator = iter(loader)
-    assert help.poll(lambda: sampler.inside)
+    assert soon(lambda: sampler.inside)
     found = torch.rand(5)
     iterator.close()
     assert torch.equal(found, expected)

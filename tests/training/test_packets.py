@@ -44,6 +44,7 @@ from framefeed.data.packet_group import take_group
 from framefeed.data.packet_requests import GroupLedger
 from framefeed.data.packets import PacketRequest
 from framefeed.source import media_of, open_source
+from waiting import soon
 
 from . import state_help as help
 from .cameras_help import (
@@ -63,7 +64,7 @@ from .cameras_help import (
     separated,
     write_cameras,
 )
-from .clips_help import MIXED, clip, clips_of, eventually, start_of, within
+from .clips_help import MIXED, clip, clips_of, start_of, within
 from .workers_help import Telling, frame_of
 
 KINDS: tuple[Any, ...] = ("stream", "random")
@@ -335,7 +336,7 @@ def test_a_user_who_leaves_early_and_comes_back(
                 assert differences([batch], wanted[kind][number - 1 : number]) == []
                 if number == stop:
                     break
-            assert eventually(5, lambda decoder=decoder: _held_bytes(decoder) == 0)  # type: ignore[misc]
+            assert soon(lambda decoder=decoder: _held_bytes(decoder) == 0)  # type: ignore[misc]
         assert differences(list(decoder(loader)), wanted[kind]) == []
         assert decoder.stats().groups_reread == 0
 
@@ -706,7 +707,7 @@ def test_a_defect_in_a_job_is_raised(cameras: MultiCameraDataset, monkeypatch: p
         patch.setattr(decoder._workshop, "take", fail)
         with pytest.raises(LookupError, match="a defect"):
             separated(cameras, [[0], [1]], decoder, in_order=True)
-    assert eventually(5, lambda: _held_bytes(decoder) == 0)
+    assert soon(lambda: _held_bytes(decoder) == 0)
     assert differences(separated(cameras, [[0], [1]], decoder), direct(cameras, [[0], [1]])) == []
 
 
@@ -738,7 +739,7 @@ def test_threads_end_with_the_decoder(cameras: MultiCameraDataset) -> None:
     seen = weakref.ref(decoder)
     del decoder
     assert seen() is None  # nothing keeps it but its user
-    assert eventually(5, lambda: not packet_threads() - before)
+    assert soon(lambda: not packet_threads() - before)
 
 
 def test_threads_end_where_an_iteration_is_let_go_of(cameras: MultiCameraDataset) -> None:
@@ -749,7 +750,7 @@ def test_threads_end_where_an_iteration_is_let_go_of(cameras: MultiCameraDataset
     )
     next(iterator)
     del iterator
-    assert eventually(5, lambda: not packet_threads() - before)
+    assert soon(lambda: not packet_threads() - before)
 
 
 def test_after_close_nothing_is_decoded(cameras: MultiCameraDataset) -> None:
@@ -766,7 +767,7 @@ def test_after_close_nothing_is_decoded(cameras: MultiCameraDataset) -> None:
     with pytest.raises(RuntimeError, match="the decoder is closed"):
         list(loader)
     decoder.close()
-    assert eventually(5, lambda: not packet_threads() - before and _held_bytes(decoder) == 0)
+    assert soon(lambda: not packet_threads() - before and _held_bytes(decoder) == 0)
 
 
 def test_memory_is_used_again(cameras: MultiCameraDataset) -> None:
@@ -780,7 +781,7 @@ def test_memory_is_used_again(cameras: MultiCameraDataset) -> None:
             assert 0 <= _held_bytes(decoder) <= budget
             if number == stop:
                 break
-        assert eventually(5, lambda: _held_bytes(decoder) == 0)
+        assert soon(lambda: _held_bytes(decoder) == 0)
     assert decoder._workshop.memory_peak <= budget
     workshop: Any = decoder._workshop
     given_back = sum(len(free) for free in workshop._store._free.values())

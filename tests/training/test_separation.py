@@ -21,13 +21,13 @@ from torch.utils.data import BatchSampler, RandomSampler
 import clips
 from framefeed import ProcessDesc, SourceError, VideoDataset, VideoLoader
 from framefeed.data.separation import THREAD, PacketWorkers
+from waiting import soon
 
 from .clips_help import (
     MIXED,
     Truth,
     clip,
     clips_of,
-    eventually,
     loader_threads,
     noisy_copy,
     numbers_of,
@@ -87,7 +87,7 @@ def test_batches_equal_a_linear_decode(order: str, budget: int, cache: int | str
     assert (stats.group_hits > 0) == (cache != 0)
     assert len(multiprocessing.active_children()) <= workers
     del loader
-    assert eventually(10, lambda: not multiprocessing.active_children())
+    assert soon(lambda: not multiprocessing.active_children(), 10)
 
 
 @pytest.mark.parametrize("name", ["edit_two_parts", "edit_repeats", "edit_goes_back", "edit_starts_in_group"])
@@ -156,8 +156,8 @@ def test_leaving_early_and_two_at_once(truth: Truth) -> None:
     batches = [first, *within(60, lambda: list(one))]
     assert wrong_samples(batches, truth, numbers_of(batches, truth)) == []
     two.close()
-    assert eventually(10, lambda: not loader_threads())
-    assert eventually(10, lambda: not [thread for thread in threading.enumerate() if thread.name == THREAD])
+    assert soon(lambda: not loader_threads(), 10)
+    assert soon(lambda: not [thread for thread in threading.enumerate() if thread.name == THREAD], 10)
 
 
 def test_going_on_from_a_state(truth: Truth) -> None:
@@ -296,7 +296,7 @@ def test_a_loader_that_goes_in_a_cycle(truth: Truth) -> None:
     del loader, cycle
     begin = time.monotonic()
     gc.collect()
-    assert eventually(60, lambda: not any(process.is_alive() for process in processes))
+    assert soon(lambda: not any(process.is_alive() for process in processes), 60)
     assert time.monotonic() - begin < 9.5  # torch would wait for ten
 
 

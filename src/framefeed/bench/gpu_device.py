@@ -8,9 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
+
+if TYPE_CHECKING:
+    from framefeed.decode.nvdec import NvdecFactory
 
 __all__ = ["Cpu", "Device", "Gpu", "Run", "side_by_side"]
 
@@ -105,8 +108,8 @@ class Gpu:
         torch.cuda.empty_cache()
 
     def decoders_created(self) -> int:
-        """By framefeed's pool."""
-        return self._engine.pool.created
+        """Those of the hardware: one session of the pool may make several."""
+        return cast("NvdecFactory", self._engine.factory).created
 
     def kept_bytes(self, rgb: int) -> int:
         """As it was decoded."""

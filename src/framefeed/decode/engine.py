@@ -34,13 +34,14 @@ class Engine:
         num_formats: For how many kinds of streams decoders are kept, a whole set for each.
 
     Attributes:
+        factory: What makes them.
         latest: The index that frames were asked of last, by ``id``.
     """
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None, num_formats: int = 2) -> None:
         self.max_threads = max_threads or available_cpus()
         self.latest = 0
-        self._factory = factory
+        self.factory = factory
         # Two for each thread, where there are many kinds: one being reset for the next file while another is left
         # running in a group.
         self.pool = SessionPool(factory, max_idle=num_formats * self.max_threads)
@@ -88,7 +89,7 @@ class Engine:
         task = _Task(self.pool, index, source, sink, leases, read_on)
         jobs = list(plan.jobs)
         each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
-        may_widen = num_threads > 1 and not long_groups and self._factory.uses_threads(index.stream)
+        may_widen = num_threads > 1 and not long_groups and self.factory.uses_threads(index.stream)
         wide = choose_wide_jobs([job.cost for job in jobs], num_threads) if may_widen else 0
         if read_on and not wide and may_widen:
             jobs, wide = _widen_last(index, jobs)
