@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, part by part:
 #
-#     benchmarks/gpu.sh clips tests random memcheck separation step loader inference readers
+#     benchmarks/gpu.sh clips tests random memcheck separation step loader targets inference readers
 #
 # Python, torch with CUDA, PyNvVideoCodec and PyAV are those of the machine: PYTHON names another one. Clips are kept in
 # CLIPS, results are written to RESULTS. A part that fails does not keep the others from being run.
@@ -25,7 +25,7 @@ clips() {
 
 # Side by side in a few processes: most of the time goes into making clips, and into compiling kernels.
 tests() {
-  local folder part status=0 jobs=()
+  local folder part code ended=0 status=0 jobs=() reports=()
   folder=$(mktemp -d)
   export CLIP_SIZE=192x160
   "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 | grep :: > "$folder/all" || return 1
@@ -33,11 +33,20 @@ tests() {
   split -n "r/${JOBS:-6}" "$folder/rest" "$folder/part."  # neighbours take alike
   grep test_examples "$folder/all" | split -n r/3 - "$folder/part.examples."  # each of them takes long
   for part in "$folder"/part.*; do
-    xargs -r -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 > "$part.log" 2>&1 &
+    xargs -r -d '\n' -a "$part" "$PYTHON" -m pytest -rfE --verbosity=0 --durations=3 \
+      --junitxml="$part.xml" > "$part.log" 2>&1 &
     jobs+=($!)
+    reports+=("$part.xml")
   done
-  for job in "${jobs[@]}"; do wait "$job" || status=1; done
+  for job in "${jobs[@]}"; do
+    wait "$job"
+    code=$?
+    [ $code -eq 0 ] || status=1
+    [ $code -le 1 ] || [ $code -eq 123 ] || ended=$((ended + 1))  # xargs says 123 where pytest says 1
+  done
   tail -n 30 "$folder"/part.*.log
+  "$PYTHON" -m framefeed.bench.gpu_tests --reports "${reports[@]}" --expected "$(wc -l < "$folder/all")" --ended "$ended" \
+    --command "benchmarks/gpu.sh tests" --output "$RESULTS/gpu-tests-$GPU.json" || status=1
   rm -r "$folder"
   return $status
 }
@@ -49,8 +58,14 @@ random() {
 
 # The kernels that are compiled for small pictures: under the sanitizer each launch takes long.
 memcheck() {
+  local log status=0
   local chosen="any_pitch or copies or unused_bits or wide_frames or turned_and_cropped or tables_arrive or every_type or usual_size or at_once"
-  compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -q -k "$chosen"
+  log=$(mktemp)
+  compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -k "$chosen" 2>&1 | tee "$log" || status=1
+  "$PYTHON" -m framefeed.bench.gpu_tests --memcheck "$log" --command "benchmarks/gpu.sh memcheck" \
+    --output "$RESULTS/gpu-tests-$GPU.json" || status=1
+  rm "$log"
+  return $status
 }
 
 separation() {
@@ -62,6 +77,11 @@ separation() {
 loader() {
   "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --minutes "${MINUTES:-7}" --endurance 10000 \
     --output "$RESULTS/gpu-$GPU.json" ${LOADER:-}
+}
+
+# What all of this should come to.
+targets() {
+  "$PYTHON" -m framefeed.bench.gpu_targets "$RESULTS/gpu-$GPU.json" "$RESULTS/gpu-tests-$GPU.json"
 }
 
 inference() {
@@ -83,8 +103,9 @@ status=0
 for part in "$@"; do
   begin=$SECONDS
   case $part in
-    clips | tests | random | memcheck | separation | step | loader | inference | readers) "$part" ;;
-    *) echo "$part: no such part; possible: clips tests random memcheck separation step loader inference readers" >&2
+    clips | tests | random | memcheck | separation | step | loader | targets | inference | readers) "$part" ;;
+    *) echo "$part: no such part; possible: clips tests random memcheck separation step loader targets inference \
+readers" >&2
        exit 2 ;;
   esac
   code=$?

@@ -22,7 +22,7 @@ from framefeed.bench.gpu_peers import BATCH, BUFFER, InProcess, PeerProcess
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.machine import available_cpus
-from framefeed.versions import installed_versions
+from framefeed.versions import installed_versions, source_digest
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     document: dict[str, Any] = {
         "command": " ".join(["python -m framefeed.bench.gpu", *(sys.argv[1:] if argv is None else argv)]),
         "machine": {**device.describe(), **machine(0), "cpus_used": available_cpus()},
-        "versions": _versions(),
+        "versions": versions(),
         "configuration": _configuration(arguments, bench, sets),
         "complete": False,
         "results": [],
@@ -76,12 +76,13 @@ def main(argv: list[str] | None = None) -> int:
                 document.setdefault("left_out", []).append(f"{case}, {clips.name}: it was too late")
                 continue
             result = measure(case, clips, entries, device, seconds, arguments.repeat, say)
-            document["results"].append(result)
+            document["results"].append({**result, "source": source_digest()})
             document["ratios"] = ratios(document["results"])
             _save(arguments.output, document)
         if arguments.endurance:
             clips = sets[-1]
-            document["endurance"] = endure(device, clips, bench.files[clips.name], arguments.endurance, say)
+            endurance = endure(device, clips, bench.files[clips.name], arguments.endurance, say)
+            document["endurance"] = {**endurance, "source": source_digest()}
     finally:
         bench.peers.close()
     document["complete"] = True
@@ -135,7 +136,8 @@ def _write_clips(sets: list[ClipSet], folder: Path, say: Any) -> dict[str, list[
     return write_sets(sets, folder, workers=available_cpus(), done=done)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of everything that decoding on a GPU depends on."""
     packages = ("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")
     return {"python": platform.python_version(), **installed_versions(packages)}
 

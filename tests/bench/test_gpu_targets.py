@@ -1,0 +1,186 @@
+"""What is asked of an H200: found in results, missed where it is not there; and what tests there said is read."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framefeed.bench import gpu_targets, gpu_tests
+from framefeed.bench.gpu_targets import compare
+from framefeed.errors import MissingBackend
+from framefeed.versions import source_digest
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / "gpu-h200.json").read_text())
+    return found
+
+
+TESTS = {"results": {"passed": 9, "failed": 0, "processes_that_ended_badly": 0, "memcheck_errors": 0}}
+
+
+def _missed(document: dict[str, Any], tests: dict[str, Any] | None = TESTS) -> list[str]:
+    return [finding.what for finding in compare(document, tests) if not finding.holds]
+
+
+def test_what_was_measured_is_enough(document: dict[str, Any]) -> None:
+    assert _missed(document) == []
+
+
+def _row(document: dict[str, Any], case: str, name: str) -> dict[str, Any]:
+    result = next(result for result in document["results"] if (result["case"], result["on"]) == (case, "cameras"))
+    found: dict[str, Any] = next(row for row in result["entries"] if row["name"] == name)
+    return found
+
+
+def _slow_singles(document: dict[str, Any]) -> None:
+    for threads in (16, 32):
+        _row(document, "singles", f"framefeed, {threads} threads")["median"] = 499.9
+
+
+def _one_slow_of_two(document: dict[str, Any]) -> None:
+    _row(document, "singles", "framefeed, 16 threads")["median"] = 100
+    _row(document, "singles", "framefeed, 32 threads")["median"] = 500
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        (_one_slow_of_two, []),
+        (_slow_singles, ["single random frames, frames/s"]),
+        (lambda d: _row(d, "in-order", "framefeed").update(median=7000.0), ["in order, frames/s"]),
+        (lambda d: _row(d, "in-order", "framefeed").update(wrong=1), ["wrong frames"]),
+        (lambda d: _row(d, "shuffle", "framefeed, memory for 10%").update(error="no memory"), ["errors"]),
+        (lambda d: d["ratios"]["cameras"].update({"half224/full": 0.99}), ["224x224 half, by full size"]),
+        (lambda d: d["ratios"]["cameras"].pop("in_order/ThreadedDecoder"), ["in order, by ThreadedDecoder"]),
+        (lambda d: d["results"].pop(), ["cases"]),
+        (lambda d: d["results"][3].update(decoders_created_after_warm_up=1), ["decoders made after warming up"]),
+        (lambda d: d["endurance"].update(max_mb=d["endurance"]["first_mb"] * 1.02), ["growth of memory meanwhile"]),
+        (lambda d: d["endurance"].update(batches=9_999), ["batches one after the other"]),
+        (lambda d: d["endurance"].update(decoders_created_after_warm_up=1), ["decoders made meanwhile"]),
+        (lambda d: d.pop("endurance"), ["batches one after the other"]),
+    ],
+)
+def test_what_is_not_enough(
+    document: dict[str, Any], change: Callable[[dict[str, Any]], object], missed: list[str]
+) -> None:
+    change(document)
+    assert _missed(document) == missed
+
+
+@pytest.mark.parametrize("name", list(TESTS["results"]))
+def test_tests_that_failed_or_were_not_run(document: dict[str, Any], name: str) -> None:
+    tests = copy.deepcopy(TESTS)
+    tests["results"][name] = 0 if name == "passed" else 2
+    assert len(_missed(document, tests)) == 1
+    del tests["results"][name]
+    assert len(_missed(document, tests)) == 1
+    assert len(_missed(document, None)) == len(TESTS["results"])
+
+
+def test_results_tell_which_code_they_are_of(
+    document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for one in (*document["results"], document["endurance"]):
+        one["source"] = source_digest()
+    (tmp_path / "tests.json").write_text(json.dumps({**TESTS, "source": source_digest(), "memcheck_source": "old"}))
+    files = [str(tmp_path / "gpu.json"), str(tmp_path / "tests.json")]
+    (tmp_path / "gpu.json").write_text(json.dumps(document))
+    assert gpu_targets.main(files) == 0
+    assert "other code than is here: memcheck\n" in capsys.readouterr().out
+    document["results"][0]["source"] = "another"
+    document["ratios"]["cameras"]["in_order/bare"] = 0.89
+    (tmp_path / "gpu.json").write_text(json.dumps(document))
+    assert gpu_targets.main(files) == 1
+    said = capsys.readouterr().out
+    assert "other code than is here: in-order, cameras; memcheck\n" in said
+    assert [line for line in said.splitlines() if " no " in line] == [
+        line for line in said.splitlines() if "0.89" in line
+    ]
+
+
+# --- what tests said ------------------------------------------------------------------------------------------------
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="gpu.test_decode" name="test_one"/>
+<testcase classname="gpu.test_decode" name="test_two"><failure message="no">...</failure></testcase>
+<testcase classname="gpu.test_decode" name="test_three"><error message="no">...</error></testcase>
+<testcase classname="gpu.test_decode" name="test_four"><skipped message="/tmp/x.mp4: 4096x16 is too much"/></testcase>
+<testcase classname="gpu.test_decode" name="test_five"><skipped message="/tmp/y.mp4: 16x4096 is too much"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_reports(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.xml", tmp_path / "b.xml"]
+    for path in paths:
+        path.write_text(REPORT)
+    assert gpu_tests.read_reports(paths, 10) == {
+        "passed": 2,
+        "failed": 4,
+        "skipped": 4,
+        "failed_tests": sorted(["gpu.test_decode::test_two", "gpu.test_decode::test_three"] * 2),
+        "skipped_because": {"... N is too much": 4},
+    }
+    with pytest.raises(ValueError, match="10 tests were run, not 11"):
+        gpu_tests.read_reports(paths, 11)
+    with pytest.raises(OSError, match=r"gone\.xml"):
+        gpu_tests.read_reports([*paths, tmp_path / "gone.xml"], 15)
+
+
+def test_what_the_memory_checker_said() -> None:
+    assert gpu_tests.memcheck_errors("31 passed\n========= ERROR SUMMARY: 0 errors\n") == 0
+    assert gpu_tests.memcheck_errors("31 passed\n========= ERROR SUMMARY: 12 errors\n") == 12
+    for log in ("31 passed\n", "31 skipped\n========= ERROR SUMMARY: 0 errors\n", ""):
+        with pytest.raises(ValueError, match="memory checker"):
+            gpu_tests.memcheck_errors(log)
+
+
+class _Gpu:
+    name = "a GPU"
+
+    def describe(self) -> dict[str, Any]:
+        return {"gpu": self.name}
+
+
+def test_both_are_kept_in_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_tests, "Gpu", _Gpu)
+    monkeypatch.setattr(gpu_tests, "resolve_device", lambda device: None)
+    output, report, log = tmp_path / "tests.json", tmp_path / "a.xml", tmp_path / "log"
+    report.write_text(REPORT)
+    log.write_text("31 passed\n========= ERROR SUMMARY: 0 errors\n")
+    tests = ["--reports", str(report), "--expected", "5", "--command", "tests", "--output", str(output)]
+    memcheck = ["--memcheck", str(log), "--command", "memcheck", "--output", str(output)]
+    assert gpu_tests.main([*tests, "--ended", "1"]) == 1
+    assert gpu_tests.main(memcheck) == 1  # tests have failed
+    found = json.loads(output.read_text())
+    assert (found["command"], found["memcheck_command"], found["machine"]) == ("tests", "memcheck", {"gpu": "a GPU"})
+    assert [found["results"][name] for name in gpu_tests.BAD] == [2, 1, 0]
+    assert found["source"] == found["memcheck_source"] == source_digest()
+    monkeypatch.setattr(_Gpu, "name", "another")
+    before = output.read_text()
+    assert gpu_tests.main(memcheck) == 2
+    assert "another machine" in capsys.readouterr().err and output.read_text() == before
+    assert gpu_tests.main(tests) == 1  # begins anew
+    assert "memcheck_errors" not in json.loads(output.read_text())["results"]
+
+
+def test_without_a_gpu_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(device: str) -> None:
+        raise MissingBackend(device, "there is none")
+
+    monkeypatch.setattr(gpu_tests, "resolve_device", none)
+    output = tmp_path / "tests.json"
+    assert gpu_tests.main(["--memcheck", "log", "--command", "memcheck", "--output", str(output)]) == 2
+    assert not output.exists() and "there is none" in capsys.readouterr().err
