@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,12 @@ os.environ.pop("COLUMNS", None)
 # There, OpenMP's threads have no CPU of their own, and those that wait keep the others from working.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Lets the garbage collector leave out what is there for all tests, torch above all: each time it takes 0.15 s."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

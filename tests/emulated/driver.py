@@ -31,6 +31,13 @@ _CONTEXT = 0x77
 _NVENC_VERSION = 13 << 4
 
 
+def _lines(begin: int, pitch: int, copy: Copy) -> NDArray[np.uint8]:
+    """What is copied from or to a place."""
+    content = (ctypes.c_uint8 * ((copy.rows - 1) * pitch + copy.columns)).from_address(begin)
+    whole = np.frombuffer(content, np.uint8)
+    return np.lib.stride_tricks.as_strided(whole, (copy.rows, copy.columns), (pitch, 1))
+
+
 def _put(place: int, value: int, type_: Any = ctypes.c_uint64) -> None:
     type_.from_address(place).value = value
 
@@ -215,11 +222,8 @@ class Driver:
             if size > room:
                 self.failures.append(f"the {end} of a copy has {room} bytes, and {size} are copied")
                 return None  # a GPU would do it
-        for row in range(copy.rows):
-            ctypes.memmove(
-                copy.at("target") + row * copy.target_pitch, copy.at("source") + row * copy.source_pitch, copy.columns
-            )
         target = copy.at("target")
+        _lines(target, copy.target_pitch, copy)[:] = _lines(copy.at("source"), copy.source_pitch, copy)
         for begin, (num_bytes, _, order, __) in list(self._memory.items()):
             if begin <= target < begin + num_bytes and order is not None:
                 order.write(target, (copy.rows - 1) * copy.target_pitch + copy.columns, stream, "decoding")
