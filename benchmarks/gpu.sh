@@ -51,9 +51,13 @@ tests() {
   return $status
 }
 
-# Clips that are drawn at random, every frame compared with the CPU's.
+# Clips and loaders that are drawn at random, every frame and every batch compared with the CPU's.
 random() {
-  "$PYTHON" tests/random_clips.py --device cuda --minutes "${RANDOM_MINUTES:-2}" --seed "${SEED:-0}"
+  local status=0
+  export CLIP_SIZE=192x160
+  "$PYTHON" tests/random_clips.py --device cuda --minutes "${RANDOM_MINUTES:-1}" --seed "${SEED:-0}" || status=1
+  "$PYTHON" tests/random_loaders.py --device cuda --minutes "${RANDOM_MINUTES:-1}" --seed "${SEED:-0}" || status=1
+  return $status
 }
 
 # The kernels that are compiled for small pictures: under the sanitizer each launch takes long.

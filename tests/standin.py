@@ -35,6 +35,7 @@ import torch
 from numpy.typing import NDArray
 
 import emulated
+import interpreted
 from framefeed import VideoDecoder
 from framefeed.data import loader, packet_decoder, videos
 from framefeed.decode import capabilities, default, nvcuvid, nvdec
@@ -622,18 +623,27 @@ _LOADED = (
 )
 
 
+def _imitate_kernels(patch: Any, calls: _Calls) -> None:
+    patch.setattr("framefeed.process.surfaces.convert", calls.convert)
+    patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
+    patch.setattr("framefeed.process.surfaces.finish_pictures", calls.finish_pictures)
+    patch.setattr("framefeed.data.assembly_cuda.finish", calls.finish)
+    patch.setattr("framefeed.data.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
+
+
 @contextlib.contextmanager
-def installed(patch: Any) -> Iterator[StandIn]:
+def installed(patch: Any, *, kernels: bool = False) -> Iterator[StandIn]:
     """Has everything that would go to a GPU go to the stand-in meanwhile.
 
     Args:
         patch: pytest's ``monkeypatch``.
+        kernels: Whether the kernels are run, by Triton's interpreter; what they access is then not noted.
     """
     driver = emulated.load() if os.environ.get("FRAMEFEED_TEST_LIBRARY") == "PyNvVideoCodec" else None
     used = Watched(driver) if driver is not None else StandIn()
     library = _library(used) if driver is None else importlib.import_module("PyNvVideoCodec")
     caches: tuple[Any, ...] = (capabilities.library, capabilities.capabilities, default.cuda_engine)
-    for name, module in {**_triton(), "PyNvVideoCodec": library}.items():
+    for name, module in {**({} if kernels else _triton()), "PyNvVideoCodec": library}.items():
         patch.setitem(sys.modules, name, module)
     for name in _LOADED:
         patch.delitem(sys.modules, f"framefeed.{name}", raising=False)
@@ -670,11 +680,10 @@ def installed(patch: Any) -> Iterator[StandIn]:
     workshop = importlib.import_module("framefeed.data.workshop_cuda").CudaWorkshop
     for place in (loader, packet_decoder):
         patch.setattr(place, "CpuWorkshop", lambda budget: workshop(DEVICE, budget))
-    patch.setattr("framefeed.process.surfaces.convert", calls.convert)
-    patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
-    patch.setattr("framefeed.process.surfaces.finish_pictures", calls.finish_pictures)
-    patch.setattr("framefeed.data.assembly_cuda.finish", calls.finish)
-    patch.setattr("framefeed.data.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
+    if kernels:
+        interpreted.use_kernels(*(sys.modules[f"framefeed.{name}"] for name in ("process.cuda", "data.workshop_cuda")))
+    else:
+        _imitate_kernels(patch, calls)
     try:
         yield used
     finally:

@@ -1,9 +1,10 @@
-"""The GPU's kernels without a GPU: a part of their tests, run by Triton's interpreter."""
+"""The GPU's kernels without a GPU: a part of their tests, and loaders that launch them, run by Triton's interpreter."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,12 +24,16 @@ CHOSEN = """
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the tests themselves run by the interpreter")
-def test_kernels_by_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-k", " ".join(CHOSEN.split()), str(TESTS / "gpu" / "test_kernels.py")]
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton"),
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the tests themselves run by the interpreter"),
+]
+
+
+def _run(*arguments: str) -> str:
+    """What Python prints, which must end well."""
     done = subprocess.run(
-        command,
+        [sys.executable, *arguments],
         cwd=TESTS.parent,
         env=os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -36,4 +41,16 @@ def test_kernels_by_the_interpreter() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-    assert " passed" in done.stdout
+    return done.stdout
+
+
+def test_kernels_by_the_interpreter() -> None:
+    chosen = " ".join(CHOSEN.split())
+    assert " passed" in _run("-m", "pytest", "-k", chosen, str(TESTS / "gpu" / "test_kernels.py"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("PyNvVideoCodec") is None, reason="needs PyNvVideoCodec")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_loaders_that_are_drawn_at_random() -> None:
+    """All that runs on a GPU, from the file to the batch."""
+    assert " good" in _run(str(TESTS / "random_loaders.py"), "--most", "4", "--minutes", "5")
