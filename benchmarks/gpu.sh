@@ -46,7 +46,7 @@ tests() {
   done
   tail -n 30 "$folder"/part.*.log
   "$PYTHON" -m framefeed.bench.gpu_tests --reports "${reports[@]}" --expected "$(wc -l < "$folder/all")" --ended "$ended" \
-    --command "benchmarks/gpu.sh tests" --output "$RESULTS/gpu-tests-$GPU.json" || status=1
+    --command "JOBS=${JOBS:-6} benchmarks/gpu.sh tests" --output "$RESULTS/gpu-tests-$GPU.json" || status=1
   rm -r "$folder"
   return $status
 }

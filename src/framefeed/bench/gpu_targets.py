@@ -141,9 +141,8 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
     other = _of_other_code(document, tests)
-    console.print(
-        f"measured with other code than is here: {'; '.join(other)}" if other else "all of the code that is here"
-    )
+    told = f"with other code than is here: {'; '.join(other)}" if other else "with the code that is here"
+    console.print(f"measured {told}")
     return 0 if all(finding.holds for finding in found) else 1
 
 
