@@ -22,7 +22,7 @@ LAYERS = (
     "encoders",
     "locked",
     "forking",
-    "ffmpeg_log",
+    "ffmpeg",
     "types",
     "driver",
     "marks",
@@ -54,7 +54,7 @@ LAYERS = (
 )
 
 KNOWS_PYAV = (
-    "ffmpeg_log.py",
+    "ffmpeg.py",
     "index/",
     "source/",
     "decode/cpu.py",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.ffmpeg import row_bytes
+
 __all__ = ["NativeFrame"]
 
 
@@ -50,15 +52,4 @@ def _plane(plane: Any, index: int, pix_fmt: Any) -> NDArray[np.uint8]:
     if not plane.line_size:  # a palette, as decoders give it
         return np.array(data[None])
     rows = data.reshape(plane.height, abs(plane.line_size))
-    used = -(-plane.width * _bits_per_pixel(index, pix_fmt) // 8)
-    return np.array(rows[:, :used])
-
-
-def _bits_per_pixel(index: int, pix_fmt: Any) -> int:
-    """Bits that one pixel of a plane takes: components of one plane lie side by side."""
-    components = [component for component in pix_fmt.components if component.plane == index]
-    if not components:  # a palette
-        return 32
-    if len(components) == len(pix_fmt.components) and not pix_fmt.is_planar:
-        return int(pix_fmt.padded_bits_per_pixel)
-    return sum(8 if component.bits <= 8 else 16 if component.bits <= 16 else 32 for component in components)
+    return np.array(rows[:, : row_bytes(pix_fmt, index)])

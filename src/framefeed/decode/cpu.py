@@ -10,7 +10,7 @@ from av.video.codeccontext import VideoCodecContext
 
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.errors import UnsupportedCodec
-from framefeed.ffmpeg_log import quiet
+from framefeed.ffmpeg import quiet
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.packet import PacketBytes
 from framefeed.index.bitstream.vp9 import split_superframe

@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.ffmpeg_log import quiet
+from framefeed.ffmpeg import quiet
 from framefeed.index import mp4
 from framefeed.index.bitstream import PacketKind, make_classifier
 from framefeed.index.bitstream.h264_look import Look, read_look

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from framefeed.errors import FramefeedError
-from framefeed.ffmpeg_log import quiet
+from framefeed.ffmpeg import quiet
 from framefeed.index import Catalog, VideoIndex
 from framefeed.prepare.audio import open_audio
 from framefeed.prepare.check import check_output

@@ -11,10 +11,7 @@ import ctypes
 import functools
 import threading
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
-
-from framefeed.errors import MissingBackend
 
 __all__ = ["ACCURATE", "BICUBIC", "BILINEAR", "POINT", "Scaler", "scaler_for"]
 
@@ -27,41 +24,14 @@ _Pointers = ctypes.c_void_p * 4
 _Strides = ctypes.c_int * 4
 
 
-def _loaded_library(name: str) -> str | None:
-    """The path of the library of that name that PyAV uses: its wheel's own, or the system's of the right version.
-
-    Other packages load other builds of FFmpeg into the same process, so the first one found may not be PyAV's.
-    """
-    import av
-
-    package = Path(av.__file__).parent
-    for folder in (package.parent / "av.libs", package / ".dylibs"):
-        for candidate in sorted(folder.glob(f"{name}[-.]*")):
-            return str(candidate)
-    major = av.library_versions[name][0]
-    maps = Path("/proc/self/maps")
-    for line in maps.read_text().splitlines() if maps.exists() else ():
-        path = line.split(maxsplit=5)[-1]
-        if f"/{name}.so.{major}" in path:
-            return path
-    return None
-
-
 @functools.cache
 def _library() -> Any:
     import av.video.reformatter  # noqa: F401  # loads libswscale and libavutil
 
-    from framefeed.ffmpeg_log import quiet
+    from framefeed.ffmpeg import library, quiet
 
     quiet()
-
-    paths = {name: _loaded_library(name) for name in ("libswscale", "libavutil")}
-    missing = [name for name, path in paths.items() if path is None]
-    if missing:
-        raise MissingBackend(
-            "PyAV", f"its {' and '.join(missing)} cannot be found; install PyAV's own wheel: pip install av"
-        )
-    swscale, avutil = ctypes.CDLL(paths["libswscale"]), ctypes.CDLL(paths["libavutil"])
+    swscale, avutil = library("libswscale"), library("libavutil")
     swscale.sws_getContext.restype = ctypes.c_void_p
     swscale.sws_getContext.argtypes = [ctypes.c_int] * 7 + [ctypes.c_void_p] * 3
     swscale.sws_freeContext.argtypes = [ctypes.c_void_p]

@@ -15,7 +15,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from framefeed.errors import DecodeError, InvalidFile
-from framefeed.ffmpeg_log import quiet
+from framefeed.ffmpeg import quiet
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
 from framefeed.types import NO_PTS
