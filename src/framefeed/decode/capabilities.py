@@ -135,6 +135,8 @@ def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
         return what, "it has packets with several pictures"
     if index.packets.has(PacketKind.NEW_HEADERS)[1:].any():
         return what, "its headers change in mid-stream, which a GPU's decoder does not tell"
+    if index.packets.has(PacketKind.INCOMPLETE).any():
+        return what, "packets are missing in mid-stream, which a GPU's decoder hides"
     if stream.codec == "h264":
         return what, _h264_obstacle(stream)
     if stream.codec == "hevc":
@@ -166,7 +168,7 @@ def _hevc_obstacle(stream: StreamInfo) -> str:
     headers = framing("hevc", stream.extradata).headers
     units = [unit for unit in split_annex_b(headers) if unit[0] >> 1 & 63 == _HEVC_SPS]
     try:
-        obstacles = [_part_obstacle(hevc_headers.shown_part(unit), stream) for unit in units]
+        obstacles = [_part_obstacle(hevc_headers.parse_sps(unit).shown, stream) for unit in units]
     except OutOfData:
         return "its headers cannot be read"
     return next(filter(None, obstacles), "")

@@ -228,7 +228,11 @@ class _Task:
         it was fed before. So pictures are asked for again in parts, in the end one by one: what becomes of one does not
         depend on what else was asked for.
         """
-        droppable = {packet for packet in rows if int(self._index.packets.flags[packet]) & PacketKind.NONREF}
+        flags = self._index.packets.flags
+        lost = {packet for packet in rows if int(flags[packet]) & PacketKind.LOST}
+        self._failed |= dict.fromkeys(lost, "packets near it are missing from the stream")
+        rows = {packet: row for packet, row in rows.items() if packet not in lost}
+        droppable = {packet for packet in rows if int(flags[packet]) & PacketKind.NONREF}
         others = {packet: row for packet, row in rows.items() if packet not in droppable}
         todo = [{packet: rows[packet] for packet in droppable}, others]
         while todo:

@@ -23,6 +23,7 @@ _NEW_HEADERS, _NONREF, _SECOND_FIELD = (
     int(kind) for kind in (PacketKind.NEW_HEADERS, PacketKind.NONREF, PacketKind.SECOND_FIELD)
 )
 _UNSEEN = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
+_LOST = int(PacketKind.LOST)
 
 MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
@@ -76,7 +77,8 @@ class _Collector:
             if isinstance(picture, CorruptPicture):
                 self.refuse(number, "its data is damaged")
             elif number in self._rows:
-                self._held[number] = picture
+                if not int(self._table.flags[number]) & _LOST:
+                    self._held[number] = picture
             elif self._spare is not None:
                 self._spare[number] = picture
                 while len(self._spare) > MAX_SPARE:

@@ -10,13 +10,14 @@ import av
 import av.error
 import numpy as np
 from av.container import InputContainer
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
 from framefeed.ffmpeg import quiet
 from framefeed.index import mp4
-from framefeed.index.bitstream import PacketKind, make_classifier
+from framefeed.index.bitstream import Gaps, PacketKind, make_classifier
 from framefeed.index.bitstream.h264_look import Look, read_look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
@@ -25,6 +26,11 @@ from framefeed.types import Orientation, StreamInfo
 
 # A box or header that claims more pixels than this is damage: no decoder here could hold a handful of such pictures.
 MAX_PIXELS = 1 << 28
+
+MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back to put them into order
+
+# Where FFmpeg's first choice for a codec needs hardware.
+_DECODERS = {"av1": ("libdav1d", "libaom-av1")}
 
 quiet()
 
@@ -37,11 +43,19 @@ class Scan:
     """The result of a scan, still without a frame order."""
 
     def __init__(
-        self, stream: StreamInfo, raw: RawPackets, kinds: NDArray[np.uint16], *, byte_ranges: bool, understood: bool
+        self,
+        stream: StreamInfo,
+        raw: RawPackets,
+        kinds: NDArray[np.uint16],
+        gaps: Gaps,
+        *,
+        byte_ranges: bool,
+        understood: bool,
     ) -> None:
         self.stream = stream
         self.raw = raw
         self.kinds = kinds
+        self.gaps = gaps
         self.byte_ranges = byte_ranges
         self.understood = understood  # whether the flags come from the bitstream and not from the container
 
@@ -164,6 +178,35 @@ def orientation_by_decoding(container: InputContainer, stream: VideoStream) -> O
     except av.error.FFmpegError:
         pass  # a damaged beginning is reported when its frames are asked for
     return Orientation()
+
+
+def make_context(stream: StreamInfo) -> VideoCodecContext:
+    """A decoder of one thread, not opened yet.
+
+    Raises:
+        UnsupportedCodec: There is none.
+    """
+    name = next((name for name in _DECODERS.get(stream.codec, ()) if name in av.codecs_available), stream.codec)
+    try:
+        context = av.CodecContext.create(name, "r")
+    except (av.error.FFmpegError, ValueError) as error:
+        raise UnsupportedCodec(stream.codec, "FFmpeg here has no decoder of that name") from error
+    assert isinstance(context, VideoCodecContext)
+    if stream.extradata:
+        context.extradata = stream.extradata
+    if stream.codec_tag.strip("\x00"):
+        context.codec_tag = stream.codec_tag
+    context.width, context.height = stream.width, stream.height
+    if stream.bits_per_coded_sample:
+        context.bits_per_coded_sample = stream.bits_per_coded_sample
+    if stream.pix_fmt is not None:
+        context.pix_fmt = stream.pix_fmt
+    # A decoder that learns of reordering only while it runs drops the pictures that came too early. FFmpeg aborts the
+    # process where it is more than it can do.
+    context.reorder_depth = min(stream.reorder_depth, MAX_REORDER)
+    context.thread_count = 1
+    context.thread_type = "NONE"
+    return context
 
 
 def understood(stream: VideoStream) -> bool:

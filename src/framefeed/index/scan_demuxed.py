@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile
-from framefeed.index.bitstream import HEAD, Classifier, make_classifier
+from framefeed.index.bitstream import HEAD, NO_GAPS, Classifier, make_classifier
 from framefeed.index.container import (
     Scan,
     check_palette,
@@ -84,7 +84,8 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
     may_turn = codec in ("h264", "hevc") or _MATROSKA_PROJECTION in media.read(0, 1 << 16)
     orientation = orientation_by_decoding(container, stream) if may_turn else Orientation()
     info = stream_info(container, stream, orientation)
-    return Scan(info, raw, np.concatenate(kinds), byte_ranges=locator.exact, understood=understood(stream))
+    gaps = NO_GAPS if classifier is None else classifier.gaps()
+    return Scan(info, raw, np.concatenate(kinds), gaps, byte_ranges=locator.exact, understood=understood(stream))
 
 
 @contextmanager

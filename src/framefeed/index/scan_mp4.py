@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile
 from framefeed.index import mp4
-from framefeed.index.bitstream import HEAD, make_classifier
+from framefeed.index.bitstream import HEAD, NO_GAPS, Gaps, make_classifier
 from framefeed.index.container import (
     Scan,
     check_palette,
@@ -59,12 +59,12 @@ def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Sc
         rest = int(raw.size[packet]) - offset
         return read(int(raw.pos[packet]) + offset, min(length, rest)) if rest > 0 else b""
 
-    kinds = _classify_all(codec, extradata, raw, payload, stream, media)
+    kinds, gaps = _classify_all(codec, extradata, raw, payload, stream, media)
     orientation = from_matrix(track.matrix)
     if not orientation and first_packet_turns(codec, extradata, payload(0, 0, 4096)):
         orientation = orientation_by_decoding(container, stream)
     info = stream_info(container, stream, orientation)
-    return Scan(info, raw, kinds, byte_ranges=True, understood=understood(stream))
+    return Scan(info, raw, kinds, gaps, byte_ranges=True, understood=understood(stream))
 
 
 def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None:
@@ -130,9 +130,10 @@ def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: Ra
 
 def _classify_all(
     codec: str, extradata: bytes, raw: RawPackets, payload: Payload, stream: VideoStream, media: Media
-) -> NDArray[np.uint16]:
+) -> tuple[NDArray[np.uint16], Gaps]:
+    """Flags of all packets, and those near which others are missing."""
     classifier = make_classifier(codec, extradata)
     if classifier is None:
-        return kinds_from_container(raw.key, stream.codec_context.codec.intra_only)
+        return kinds_from_container(raw.key, stream.codec_context.codec.intra_only), NO_GAPS
     heads = read_rows(media, raw.pos, raw.size, HEAD)
-    return classifier.classify(heads, raw.size, payload).kinds
+    return classifier.classify(heads, raw.size, payload).kinds, classifier.gaps()

@@ -43,8 +43,9 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
             rest = int(raw.size[packet]) - offset
             return read(int(raw.pos[packet]) + offset, min(length, rest)) if rest > 0 else b""
 
-        kinds = HevcClassifier(track.extradata).classify(heads, raw.size, payload).kinds
-    return Scan(info, raw, kinds, byte_ranges=True, understood=True)
+        classifier = HevcClassifier(track.extradata)
+        kinds = classifier.classify(heads, raw.size, payload).kinds
+    return Scan(info, raw, kinds, classifier.gaps(), byte_ranges=True, understood=True)
 
 
 def _fits(track: PlainTrack, look: HevcLook) -> bool:

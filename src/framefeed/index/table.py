@@ -11,7 +11,7 @@ from framefeed.cached import cached_property
 from framefeed.index.bitstream import PacketKind
 from framefeed.types import NO_PTS
 
-__all__ = ["DISCARD", "KEY", "PacketTable", "RawPackets", "build_table", "presentation_order"]
+__all__ = ["DISCARD", "KEY", "PacketTable", "RawPackets", "build_table", "decode_starts", "presentation_order"]
 
 KEY = 1 << 14
 """The container calls the packet a key frame. A hint, not a promise; compare ``PacketKind.RAP``."""
@@ -172,7 +172,7 @@ def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.i
         dts=raw.dts,
         duration=raw.duration,
         flags=flags,
-        start=_decode_starts(kinds, _ranks(raw, frames)),
+        start=decode_starts(raw, kinds, frames),
         frames=frames,
         frame_pts=_frame_times(raw, frames),
     )
@@ -189,12 +189,13 @@ def _ranks(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(ranks >= 0, ranks, np.maximum.accumulate(ranks))
 
 
-def _decode_starts(kinds: NDArray[np.uint16], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+def decode_starts(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each packet, where decoding has to start.
 
     That is the last random-access point before it, except for leading pictures: decoded after an open random-access
     point but shown before it, they refer to pictures before it, and need the one before that.
     """
+    ranks = _ranks(raw, frames)
     count = len(kinds)
     numbers = np.arange(count)
     is_rap = (kinds & _RAP) != 0

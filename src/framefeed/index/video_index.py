@@ -75,14 +75,17 @@ class VideoIndex:
     def scan_media(cls, media: Media, *, stream_index: int | None = None) -> VideoIndex:
         """``scan`` for a ``Media``."""
         # PyAV is loaded here and not with the module: an index can be used without it.
-        from framefeed.index.order import needs_decoding, order_by_decoding
+        from framefeed.index.decode_once import decode_once
+        from framefeed.index.order import needs_decoding
         from framefeed.index.scan import scan
 
         fingerprint = media.fingerprint
         found = scan(media, stream_index)
         frames = presentation_order(found.raw, found.kinds)
         if frames is None or needs_decoding(found, frames):
-            frames = order_by_decoding(media, found)
+            frames = decode_once(media, found, None)
+        elif len(found.gaps.packets):
+            frames = decode_once(media, found, frames)
         if not len(frames):
             raise InvalidFile(media.name, "shows no frame: damaged, or its only packets are hidden")
         table = build_table(found.raw, found.kinds, frames)

@@ -5,15 +5,27 @@ a flag that is missing costs time, a flag that is wrong costs a wrong frame.
 """
 
 from framefeed.index.bitstream.av1 import Av1Classifier
-from framefeed.index.bitstream.h264 import H264Classifier
-from framefeed.index.bitstream.hevc import HevcClassifier
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
+from framefeed.index.bitstream.h264 import H264Classifier, may_have_fields
+from framefeed.index.bitstream.hevc import HevcClassifier, block_size
 from framefeed.index.bitstream.kinds import HEAD, Classification, Classifier, PacketKind, Read
 from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier
 from framefeed.index.bitstream.mpeg12 import Mpeg12Classifier
 from framefeed.index.bitstream.vp8 import Vp8Classifier
 from framefeed.index.bitstream.vp9 import Vp9Classifier
 
-__all__ = ["HEAD", "Classification", "Classifier", "PacketKind", "Read", "make_classifier"]
+__all__ = [
+    "HEAD",
+    "NO_GAPS",
+    "Classification",
+    "Classifier",
+    "Gaps",
+    "PacketKind",
+    "Read",
+    "block_size",
+    "make_classifier",
+    "may_have_fields",
+]
 
 
 def make_classifier(codec: str, extradata: bytes) -> Classifier | None:

@@ -1,11 +1,14 @@
 """H.264 packets."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.bits import BitReader, OutOfData
+from framefeed.index.bitstream.columns import BitColumns
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, latest_before, order_gaps
 from framefeed.index.bitstream.h264_headers import (
     RecoveryPoint,
     Slice,
@@ -28,13 +31,13 @@ from framefeed.index.bitstream.nal import (
     split_annex_b,
     split_counted,
 )
-from framefeed.index.bitstream.packet import PacketBytes
+from framefeed.index.bitstream.packet import Chunk, PacketBytes
 from framefeed.index.bitstream.parameters import Key, ParameterSets
 
 _SLICE, _IDR, _SEI, _SPS, _PPS, _SPS_EXTENSION, _SUBSET_SPS = 1, 5, 6, 7, 8, 13, 15
 _HEADERS_ONLY = frozenset((6, 7, 8, 9, 10, 11, 12, 13, 15))
 # Plain numbers, because the operators of enum.IntFlag take longer than the parsing.
-_RAP, _RAP_CLOSED = int(PacketKind.RAP), int(PacketKind.RAP | PacketKind.CLOSED)
+_RAP, _CLOSED, _RAP_CLOSED = int(PacketKind.RAP), int(PacketKind.CLOSED), int(PacketKind.RAP | PacketKind.CLOSED)
 _NONREF, _INTRA, _GRADUAL = int(PacketKind.NONREF), int(PacketKind.INTRA), int(PacketKind.GRADUAL)
 _HIDDEN, _NEW_HEADERS, _SECOND_FIELD = (
     int(kind) for kind in (PacketKind.HIDDEN, PacketKind.NEW_HEADERS, PacketKind.SECOND_FIELD)
@@ -62,11 +65,11 @@ def _slice_types() -> NDArray[np.int8]:
     """
     table = np.full(256, -1, np.int8)
     for byte in range(128, 256):
-        try:
-            slice_type = parse_slice(bytes((byte,)), {}, {}, fields=False).slice_type
-        except OutOfData:
-            continue
-        table[byte] = slice_type
+        bits = BitReader(bytes((byte & 127,)))
+        bits.skip(1)
+        with suppress(OutOfData):
+            slice_type = bits.ue()
+            table[byte] = slice_type if slice_type <= 9 else -1
     return table
 
 
@@ -82,11 +85,27 @@ class _Field(NamedTuple):
     is_reference: bool
 
 
+class _Pictures(NamedTuple):
+    """What the headers of the packets of one call say.
+
+    Attributes:
+        kinds: Their flags.
+        numbers: ``frame_num``; -1 where it is not known.
+        orders: The lowest bits of the picture order count; -1 where they are not known.
+        references: Whether later pictures may refer to them.
+    """
+
+    kinds: NDArray[np.uint16]
+    numbers: NDArray[np.int32]
+    orders: NDArray[np.int32]
+    references: NDArray[np.bool_]
+
+
 class H264Classifier(NalClassifier):
     """Classifies H.264 packets; streams that may hold field pictures take the slow way throughout."""
 
     _actions = _ACTIONS
-    _need = 2
+    _need = 8  # up to the end of the picture order count
 
     def __init__(self, extradata: bytes) -> None:
         self._sets = ParameterSets(required=(_SPS, _PPS))
@@ -94,6 +113,9 @@ class H264Classifier(NalClassifier):
         self._ppss: dict[int, int] = {}
         self._fields = False
         self._first_field: _Field | None = None
+        self._numbers = self._orders = np.zeros(0, np.int32)
+        self._references = np.zeros(0, np.bool_)
+        self._pictures: list[_Pictures] = []
         self._length_size = 0
         units = split_annex_b(extradata)
         if len(extradata) >= 7 and extradata[0] == 1 and not is_annex_b(extradata):
@@ -125,18 +147,79 @@ class H264Classifier(NalClassifier):
             self._fields = True
         return kind, -1
 
+    @property
+    def may_have_fields(self) -> bool:
+        """Whether pictures may be coded as two fields, by the parameter sets so far."""
+        return self._fields or not self._spss
+
     def _always_slow(self) -> bool:
         return self._fields
 
     def _lost(self) -> None:
         self._first_field = None
 
+    def _begin(self, count: int) -> None:
+        self._numbers, self._orders = np.full((2, count), -1, np.int32)
+        self._references = np.zeros(count, np.bool_)
+
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
+        headers = heads[rows, at]
         slice_types = _SLICE_TYPES[heads[rows, at + 1]]
-        kinds: NDArray[np.uint16] = _KINDS[heads[rows, at]]
+        kinds: NDArray[np.uint16] = _KINDS[headers]
         kinds[(slice_types == 2) | (slice_types == 7)] |= np.uint16(PacketKind.INTRA)
         kinds[slice_types < 0] = 0  # not the first slice of a picture: the packet is not a whole picture
+        self._references[rows] = headers & 0x60 != 0
+        self._read_numbers(heads, rows[slice_types >= 0], at[slice_types >= 0])
         return kinds
+
+    def _read_numbers(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
+        """Read frame_num and the picture order count of the slices that begin there."""
+        sps = self._only_sps()
+        if sps is None:
+            return
+        is_idr = heads[rows, at] & 31 == _IDR
+        bits = BitColumns(heads.reshape(-1), rows * heads.shape[1] + at + 1)
+        for _ in range(3):  # first_mb_in_slice, slice_type, pic_parameter_set_id
+            bits.ue()
+        if sps.separate_colour_plane:
+            bits.skip(2)
+        self._numbers[rows] = bits.u(sps.frame_num_bits)
+        if sps.order_bits:
+            self._orders[rows] = np.where(is_idr, 0, bits.u(sps.order_bits))
+        for place in bits.unclear.nonzero()[0].tolist():
+            row = rows[place]
+            data = heads[row, at[place] + 1 :].tobytes()
+            header = parse_slice(data, self._spss, self._ppss, is_idr=bool(is_idr[place]), fields=False)
+            self._numbers[row], self._orders[row] = header.frame_num, header.order_count
+
+    def _only_sps(self) -> Sps | None:
+        """The parameter set of all pictures, as far as their numbers go; None where there are several."""
+        alike = {
+            (sps.frame_num_bits, sps.order_bits, sps.separate_colour_plane, sps.gaps_allowed)
+            for sps in self._spss.values()
+        }
+        return next(iter(self._spss.values())) if len(alike) == 1 else None
+
+    def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
+        self._pictures.append(_Pictures(kinds, self._numbers, self._orders, self._references))
+
+    def gaps(self) -> Gaps:
+        """Pictures that do not follow the ones before them, by frame_num and by picture order count."""
+        sps = self._only_sps()
+        if sps is None or not self._pictures:
+            return NO_GAPS
+        kinds, numbers, orders, references = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
+        rows = ((kinds & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
+        kinds, numbers, orders, references = kinds[rows], numbers[rows], orders[rows], references[rows]
+        begins = (kinds & np.uint16(_CLOSED)) != 0
+        found = np.zeros(len(rows), np.bool_)
+        lacks = np.zeros(len(rows), np.bool_)
+        if not sps.gaps_allowed:
+            steps = _number_steps(numbers, references, begins, sps.frame_num_bits)
+            found, lacks = steps != 1, steps > 1
+        if sps.order_bits and (orders >= 0).all():
+            found[order_gaps(orders.astype(np.int64), sps.order_bits, begins, references)] = True
+        return Gaps(rows[found], lacks[found])
 
     def _packet(self, packet: PacketBytes) -> Outcome:
         recovery: RecoveryPoint | None = None
@@ -165,7 +248,8 @@ class H264Classifier(NalClassifier):
             return Outcome(kinds | (_HIDDEN if packet.size and not others else 0))
         if not self._sets.complete():
             raise OutOfData("no parameter sets")
-        first = parse_slice(packet.take(header_at + 1, 32), self._spss, self._ppss, fields=self._fields)
+        data, is_idr = packet.take(header_at + 1, 32), header & 31 == _IDR
+        first = parse_slice(data, self._spss, self._ppss, is_idr=is_idr, fields=self._fields)
         if first.first_mb:
             self._first_field = None
             return Outcome(kinds)
@@ -185,6 +269,9 @@ class H264Classifier(NalClassifier):
             kinds &= ~_NONREF  # later packets need these headers
         if self._fields:
             kinds = self._pair_fields(packet, first, header, header_at, kinds)
+        if self._only_sps():
+            self._numbers[packet.index], self._orders[packet.index] = first.frame_num, first.order_count
+        self._references[packet.index] = header & 0x60 != 0
         return Outcome(kinds, count if kinds & _GRADUAL else 0)
 
     def _pair_fields(self, packet: PacketBytes, first: Slice, header: int, header_at: int, kinds: int) -> int:
@@ -215,3 +302,18 @@ class H264Classifier(NalClassifier):
             other = parse_slice(packet.take(begin + 1, 32), self._spss, self._ppss, fields=True)
             both |= other.field and other.bottom != first.bottom
         return both
+
+
+def _number_steps(
+    numbers: NDArray[np.int32], references: NDArray[np.bool_], begins: NDArray[np.bool_], bits: int
+) -> NDArray[np.int64]:
+    """How far the frame_num of each picture is from that of the reference before it; 1 where that is not known."""
+    known = numbers >= 0
+    before = latest_before(known & references)
+    clear = known & ~begins & (before > latest_before(~known))  # nothing lies between that could not be read
+    return np.where(clear, (numbers - numbers[before]) & ((1 << bits) - 1), 1)
+
+
+def may_have_fields(extradata: bytes) -> bool:
+    """Whether pictures of a stream may be coded as two fields."""
+    return H264Classifier(extradata).may_have_fields

@@ -13,6 +13,8 @@ class Sps(NamedTuple):
 
     sps_id: int
     frame_num_bits: int
+    order_bits: int  # of the picture order count in slice headers; 0 where it is not there
+    gaps_allowed: bool
     frame_mbs_only: bool
     separate_colour_plane: bool
     chroma_format: int
@@ -23,13 +25,14 @@ class Sps(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The beginning of a slice header; the last three only where field pictures are possible."""
+    """The beginning of a slice header; numbers are -1 where they are not known."""
 
     first_mb: int
     slice_type: int
-    frame_num: int = 0
+    frame_num: int = -1
     field: bool = False
     bottom: bool = False
+    order_count: int = -1  # its lowest bits
 
 
 class RecoveryPoint(NamedTuple):
@@ -69,8 +72,9 @@ def read_sps(bits: BitReader) -> Sps:
                     _skip_scaling_list(bits, 16 if index < 6 else 64)
     frame_num_bits = bits.ue() + 4
     order_type = bits.ue()
+    order_bits = 0
     if order_type == 0:
-        bits.ue()
+        order_bits = bits.ue() + 4
     elif order_type == 1:
         bits.skip(1)
         bits.se()
@@ -81,13 +85,14 @@ def read_sps(bits: BitReader) -> Sps:
         for _ in range(cycle):
             bits.se()
     bits.ue()
-    bits.skip(1)
+    gaps_allowed = bits.flag()
     columns, rows = bits.ue() + 1, bits.ue() + 1
     frame_mbs_only = bits.flag()
-    if frame_num_bits > 16 or sps_id > 31 or order_type > 2:
+    if max(frame_num_bits, order_bits) > 16 or sps_id > 31 or order_type > 2:
         raise OutOfData("SPS out of range")
     size = 16 * columns, 16 * rows * (1 if frame_mbs_only else 2)
-    return Sps(sps_id, frame_num_bits, frame_mbs_only, separate, chroma, luma_depth, chroma_depth, *size)
+    numbers = sps_id, frame_num_bits, order_bits, gaps_allowed
+    return Sps(*numbers, frame_mbs_only, separate, chroma, luma_depth, chroma_depth, *size)
 
 
 def shown_part(unit: bytes) -> Part:
@@ -112,23 +117,33 @@ def parse_pps_ids(unit: bytes) -> tuple[int, int]:
     return pps_id, sps_id
 
 
-def parse_slice(data: bytes, spss: dict[int, Sps], ppss: dict[int, int], *, fields: bool) -> Slice:
-    """Read the beginning of a slice header (without NAL unit header); on to the field flags if ``fields``."""
+def parse_slice(
+    data: bytes, spss: dict[int, Sps], ppss: dict[int, int], *, is_idr: bool = False, fields: bool
+) -> Slice:
+    """Read the beginning of a slice header (without NAL unit header).
+
+    Args:
+        data: Its first bytes.
+        spss, ppss: The parameter sets.
+        is_idr: Whether it begins an IDR picture.
+        fields: Whether it must be read up to the field flags.
+    """
     bits = BitReader(unescape(data))
     first_mb, slice_type = bits.ue(), bits.ue()
     if slice_type > 9:
         raise OutOfData("slice type")
-    if not fields:
-        return Slice(first_mb, slice_type)
     sps = spss.get(ppss.get(bits.ue(), -1))
     if sps is None:
-        raise OutOfData("slice refers to unknown parameter sets")
+        if fields:
+            raise OutOfData("slice refers to unknown parameter sets")
+        return Slice(first_mb, slice_type)
     if sps.separate_colour_plane:
         bits.skip(2)
     frame_num = bits.u(sps.frame_num_bits)
     field = not sps.frame_mbs_only and bits.flag()
     bottom = field and bits.flag()
-    return Slice(first_mb, slice_type, frame_num, field, bottom)
+    order_count = 0 if is_idr else bits.u(sps.order_bits) if sps.order_bits else -1
+    return Slice(first_mb, slice_type, frame_num, field, bottom, order_count)
 
 
 def find_recovery_point(data: bytes) -> RecoveryPoint | None:

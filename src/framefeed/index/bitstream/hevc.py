@@ -1,10 +1,26 @@
 """HEVC packets."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
-from framefeed.index.bitstream.hevc_headers import PPS, SPS, VPS, Pps, parse_pic_output_flag, parse_pps, parse_sps
+from framefeed.index.bitstream.columns import BitColumns
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, order_gaps
+from framefeed.index.bitstream.hevc_headers import (
+    IDR,
+    PPS,
+    SPS,
+    VPS,
+    Pps,
+    Slice,
+    Sps,
+    parse_block_size,
+    parse_pps,
+    parse_slice,
+    parse_sps,
+)
 from framefeed.index.bitstream.kinds import PacketKind
 from framefeed.index.bitstream.nal import (
     HOP,
@@ -24,6 +40,7 @@ _BLA_FIRST, _BLA_LAST, _CRA, _END_OF_SEQUENCE = 16, 18, 21, 36
 _HEADERS_ONLY = frozenset((*range(32, 41),))
 _NOT_A_PICTURE = 255
 _NON_REFERENCE = frozenset((0, 2, 4, 6, 8))
+_ORDER_ANCHORS = np.array([kind in (1, 3, 5, *range(16, 22)) for kind in range(256)])  # in the lowest sub-layer
 _START = PacketKind.RAP | PacketKind.INTRA
 _HIDDEN = np.uint16(PacketKind.HIDDEN)
 _REFERENCE = np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
@@ -54,10 +71,11 @@ class HevcClassifier(NalClassifier):
     """Classifies HEVC packets by NAL unit type, temporal sub-layer and the random-access point before them."""
 
     _actions = _ACTIONS
-    _need = 3
+    _need = 7  # up to the end of the picture order count
 
     def __init__(self, extradata: bytes) -> None:
         self._sets = ParameterSets(required=(VPS, SPS, PPS))
+        self._spss: dict[int, Sps] = {}
         self._ppss: dict[int, Pps] = {}
         self._output_flags = False
         self._unreadable_sets = False
@@ -68,13 +86,10 @@ class HevcClassifier(NalClassifier):
         self._types = np.zeros(0, np.uint8)
         self._layers = np.zeros(0, np.int16)
         self._ends = np.zeros(0, np.bool_)
-        self._length_size = 0
-        units = split_annex_b(extradata)
-        if len(extradata) >= 23 and not is_annex_b(extradata):
-            self._length_size = (extradata[21] & 3) + 1
-            units = _split_hvcc(extradata)
+        self._orders = np.zeros(0, np.int32)
+        self._pictures: list[tuple[NDArray[np.uint8], NDArray[np.int16], NDArray[np.int32]]] = []
+        self._length_size, units = split_extradata(extradata)
         for unit in units:
-            unit = unit.rstrip(b"\0")
             if unit and unit[0] >> 1 & 63 in (VPS, SPS, PPS):
                 self._sets.add_base(self._take_parameter_set(unit), unit)
 
@@ -83,9 +98,10 @@ class HevcClassifier(NalClassifier):
         kind = unit[0] >> 1 & 63
         try:
             if kind == SPS:
-                sps_id, sub_layers = parse_sps(unit)
-                self._max_sub_layer = max(self._max_sub_layer, sub_layers)
-                return kind, sps_id
+                sps = parse_sps(unit)
+                self._spss[sps.sps_id] = sps
+                self._max_sub_layer = max(self._max_sub_layer, sps.sub_layers)
+                return kind, sps.sps_id
             if kind == PPS:
                 pps_id, self._ppss[pps_id] = parse_pps(unit)
                 self._output_flags |= self._ppss[pps_id].output_flag_present
@@ -101,6 +117,7 @@ class HevcClassifier(NalClassifier):
         self._types = np.full(count, _NOT_A_PICTURE, np.uint8)
         self._layers = np.zeros(count, np.int16)
         self._ends = np.zeros(count, np.bool_)
+        self._orders = np.full(count, -1, np.int32)
 
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
         flat = heads.reshape(-1)
@@ -111,8 +128,43 @@ class HevcClassifier(NalClassifier):
         types[(second >= 8) | (second == 0) | (flat[at + 2] < 128)] = _NOT_A_PICTURE
         self._types[rows] = types
         self._layers[rows] = (second & 7).astype(np.int16) - 1
+        self._orders[rows] = self._order_counts(flat, at + 2, types)
         kinds: NDArray[np.uint16] = _KINDS[types]
         return kinds
+
+    def _order_counts(self, data: NDArray[np.uint8], at: NDArray[np.int64], types: NDArray[Any]) -> NDArray[np.int64]:
+        """The lowest bits of the picture order counts of these slice segments; -1 where they are not known."""
+        sps = self._only_sps()
+        extra = {pps.extra_slice_bits for pps in self._ppss.values()}
+        if sps is None or len(extra) != 1:
+            return np.full(len(at), -1)
+        bits = BitColumns(data, at)
+        bits.skip(1)
+        bits.skip(((types >= _BLA_FIRST) & (types <= 23)).astype(np.uint64))
+        bits.ue()
+        bits.skip(extra.pop())
+        bits.ue()
+        bits.skip(2 * sps.separate_colour_plane)
+        counts = bits.u(sps.order_bits)
+        for place in bits.unclear.nonzero()[0].tolist():
+            head = data[at[place] : at[place] + 32].tobytes()
+            counts[place] = self._read_slice(head, int(types[place])).order_count
+        counts[np.isin(types, IDR)] = 0
+        counts[types == _NOT_A_PICTURE] = -1
+        return counts
+
+    def _only_sps(self) -> Sps | None:
+        """The parameter set of all pictures, as far as their order counts go; None where there are several."""
+        alike = {(sps.order_bits, sps.separate_colour_plane) for sps in self._spss.values()}
+        return next(iter(self._spss.values())) if len(alike) == 1 else None
+
+    def _read_slice(self, data: bytes, nal_type: int) -> Slice:
+        try:
+            return parse_slice(data, nal_type, self._spss, self._ppss)
+        except OutOfData:
+            if self._output_flags:
+                raise
+            return Slice(is_output=True)
 
     def _packet(self, packet: PacketBytes) -> Outcome:
         self._types[packet.index] = _NOT_A_PICTURE
@@ -151,11 +203,26 @@ class HevcClassifier(NalClassifier):
             kinds &= ~(PacketKind.RAP | PacketKind.CLOSED)
         if kinds & PacketKind.NEW_HEADERS:
             kinds &= ~PacketKind.NONREF  # later packets need these headers
-        if self._output_flags and not parse_pic_output_flag(data[2:], nal_type, self._ppss):
+        header = self._read_slice(data[2:], nal_type)
+        if not header.is_output:
             kinds |= PacketKind.HIDDEN
+        self._orders[packet.index] = header.order_count if self._only_sps() else -1
         return Outcome(kinds)
 
+    def gaps(self) -> Gaps:
+        """Pictures between which, by their order counts, there were others."""
+        sps = self._only_sps()
+        if sps is None or not self._pictures:
+            return NO_GAPS
+        types, layers, orders = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
+        rows = (orders >= 0).nonzero()[0]
+        types, layers, orders = types[rows], layers[rows], orders[rows].astype(np.int64)
+        begins = (types >= _BLA_FIRST) & (types < _CRA)
+        packets = rows[order_gaps(orders, sps.order_bits, begins, _ORDER_ANCHORS[types] & (layers == 0))]
+        return Gaps(packets, np.zeros(len(packets), np.bool_))
+
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
+        self._pictures.append((self._types, self._layers, self._orders))
         self._check_sub_layers(kinds)
         self._hide_skipped_pictures(kinds, chunk)
 
@@ -202,8 +269,10 @@ class HevcClassifier(NalClassifier):
         return tail.endswith((prefix + b"\x48\1", prefix + b"\x4a\1"))
 
 
-def _split_hvcc(extradata: bytes) -> list[bytes]:
-    """Parameter sets of an hvcC box."""
+def split_extradata(extradata: bytes) -> tuple[int, list[bytes]]:
+    """Bytes of a NAL unit's length in packets, 0 for start codes; and the parameter sets."""
+    if len(extradata) < 23 or is_annex_b(extradata):
+        return 0, split_annex_b(extradata)
     units: list[bytes] = []
     at = 23
     try:
@@ -213,5 +282,14 @@ def _split_hvcc(extradata: bytes) -> list[bytes]:
             more, at = split_counted(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"))
             units += more
     except OutOfData:
-        return []
-    return units
+        units = []
+    return (extradata[21] & 3) + 1, [unit.rstrip(b"\0") for unit in units]
+
+
+def block_size(extradata: bytes) -> int:
+    """Side of a stream's coding tree blocks in pixels; the smallest there is where it is not known."""
+    try:
+        sets = [unit for unit in split_extradata(extradata)[1] if unit and unit[0] >> 1 & 63 == SPS]
+        return min((parse_block_size(unit) for unit in sets), default=16)
+    except OutOfData:
+        return 16

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.index.bitstream.gaps import Gaps
+
 HEAD = 64
 """Bytes of each packet that the caller hands over up front: one cache line, enough for nearly all packets."""
 
@@ -39,6 +41,10 @@ class PacketKind(enum.IntFlag):
     """The packet shows more than one picture."""
     NEW_HEADERS = 1024
     """Carries parameter sets or a sequence header other than those active before."""
+    INCOMPLETE = 2048
+    """Packets near it are missing from the stream, and what it decodes to has been compared with a linear decode."""
+    LOST = 4096
+    """Its picture cannot be had from the random-access point before it, because packets are missing."""
 
 
 class Classification(NamedTuple):
@@ -64,4 +70,8 @@ class Classifier(Protocol):
             sizes: The packets' real sizes in bytes.
             read: Gives further bytes of a packet of this call.
         """
+        ...
+
+    def gaps(self) -> Gaps:
+        """Where packets are missing, by the numbers in the headers of all packets so far."""
         ...

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
 from framefeed.index.bitstream.kinds import Classification, Read
 
 SCAN_LIMIT = 1 << 22
@@ -89,6 +90,10 @@ class SequentialClassifier(ABC):
             self._revise(kinds, index)
         self._end(kinds)
         return Classification(kinds, np.zeros(count, np.int32))
+
+    def gaps(self) -> Gaps:
+        """None that are known: headers of these codecs do not number what others refer to."""
+        return NO_GAPS
 
     @abstractmethod
     def _packet(self, packet: PacketBytes) -> int:
