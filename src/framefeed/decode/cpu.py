@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections import deque
 from typing import Any
 
 import av
 import av.error
 from av.video.codeccontext import VideoCodecContext
 
+from framefeed.decode.checksums import checksum_of
 from framefeed.decode.session import CorruptPicture, PacketError, Session
-from framefeed.errors import UnsupportedCodec
+from framefeed.decode.unwritten import Blocks, UnwrittenPixels
 from framefeed.ffmpeg import quiet
+from framefeed.index.bitstream import block_size, may_have_fields
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.packet import PacketBytes
 from framefeed.index.bitstream.vp9 import split_superframe
+from framefeed.index.container import MAX_REORDER, make_context
 from framefeed.index.video_index import VideoIndex
 from framefeed.types import StreamInfo
 
@@ -24,7 +29,7 @@ quiet()
 # By default FFmpeg decoders hide damage: they fill the hole from a neighbour and report success. Made to explode, they
 # say so at once. The H.264 decoder, though, would call a clean start at an open group damaged: there it is left to mark
 # pictures as corrupt, which is told only when they come out.
-_EXPLODE = {"err_detect": "explode"}
+_EXPLODE = {"err_detect": "crccheck+explode"}
 _NEEDS_CLOSED_START = frozenset({"h264"})
 
 # Decoders that call what FFmpeg's own encoders write damaged.
@@ -40,15 +45,35 @@ _FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 # Decoders that a flush does not rid of what they made of damage.
 _NOT_FLUSHED = frozenset({"mpeg4"})
 
-# Pictures that FFmpeg's H.264 decoder can put into order.
-_MAX_REORDER = 16
+# Decoders that write every pixel of a picture or fail: dav1d; and FFmpeg's for VP9, which has no early end.
+_WRITE_ALL = frozenset({"av1", "vp9"})
 
-# Where FFmpeg's first choice for a codec needs hardware.
-_DECODERS = {"av1": ("libdav1d", "libaom-av1")}
+_MACROBLOCKS = frozenset(
+    ("mpeg4", "h263", "h263p", "flv1", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "wmv3", "vc1")
+)
+
+_PADDING = 64  # bytes that FFmpeg allocates behind the data of a packet
 
 
-def _decoder_name(codec: str) -> str:
-    return next((name for name in _DECODERS.get(codec, ()) if name in av.codecs_available), codec)
+def _watches(stream: StreamInfo) -> bool:
+    """Whether the decoder may leave pixels of a damaged picture unwritten without saying so."""
+    if stream.codec == "h264":  # of frames it counts the macroblocks, of fields it does not
+        return may_have_fields(stream.extradata)
+    return stream.codec not in _WRITE_ALL
+
+
+def _blocks(stream: StreamInfo) -> Blocks | None:
+    match stream.codec:
+        case "hevc":
+            return Blocks(block_size(stream.extradata), padded=False)
+        case "vp8":
+            return Blocks(16, last_column=True)
+        case "h264" | "mpeg1video" | "mpeg2video":
+            return Blocks(16, fields=True)
+        case codec if codec in _MACROBLOCKS:
+            return Blocks(16)
+        case _:
+            return None
 
 
 class CpuSession:
@@ -60,10 +85,10 @@ class CpuSession:
         if stream.codec not in _FRAME_THREADS:
             num_threads = 1
         elif stream.codec == "h264":
-            num_threads = max(1, min(num_threads, _MAX_REORDER - stream.reorder_depth))
+            num_threads = max(1, min(num_threads, MAX_REORDER - stream.reorder_depth))
         self._stream = stream
         self._num_threads = num_threads
-        self._reorder_depth = min(stream.reorder_depth, _MAX_REORDER)  # FFmpeg aborts the process where it is more
+        self._reorder_depth = min(stream.reorder_depth, MAX_REORDER)
         self._ends: list[bytes] = []
         if stream.codec == "h264" and num_threads > 1:
             # One thread lets a picture out while another may still be decoding it, and has not marked it as corrupt
@@ -76,38 +101,45 @@ class CpuSession:
         self.delayed = num_threads > 1
         self.strict = stream.codec not in _TELLS_LATE
         self._explodes = explodes
+        self._checksum = checksum_of(stream)
+        self._fed: deque[int] = deque()
+        self._unwritten: UnwrittenPixels | None = None
         self._context = self._make_context()
 
     def _make_context(self) -> VideoCodecContext:
         stream = self._stream
-        try:
-            context = av.CodecContext.create(_decoder_name(stream.codec), "r")
-        except (av.error.FFmpegError, ValueError) as error:
-            raise UnsupportedCodec(stream.codec, "FFmpeg here has no decoder of that name") from error
-        assert isinstance(context, VideoCodecContext)
-        if stream.extradata:
-            context.extradata = stream.extradata
-        if stream.codec_tag.strip("\x00"):
-            context.codec_tag = stream.codec_tag
-        context.width, context.height = stream.width, stream.height
-        if stream.bits_per_coded_sample:
-            context.bits_per_coded_sample = stream.bits_per_coded_sample
-        if stream.pix_fmt is not None:
-            context.pix_fmt = stream.pix_fmt
-        # A decoder that learns of reordering only while it runs drops the pictures that came too early.
+        context = make_context(stream)
         context.reorder_depth = self._reorder_depth
         context.thread_count = self._num_threads
         context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
         context.options = dict(_EXPLODE) if self._explodes else {}
+        self._stop_watching()
+        if _watches(stream):
+            self._unwritten = UnwrittenPixels(context, _blocks(stream))
         return context
+
+    def _stop_watching(self) -> None:
+        if self._unwritten is not None:
+            self._context.flush_buffers()  # without Python's lock, which its threads need before they end
+            self._unwritten.close()
+            self._unwritten = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_unwritten"):
+            self._stop_watching()
 
     def assign(self, index: VideoIndex) -> None:
         """Nothing to do: all streams that share a context have the same headers."""
 
     def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
         """Decodes a packet."""
-        parts = _frames_of(data) if self._splits else [data]
-        return [picture for part in parts for picture in self._pictures(_packet(number, part, key))]
+        if self._checksum is not None and (reason := self._checksum(data)):
+            raise PacketError(reason)
+        self._fed.append(number)
+        if self._splits:
+            packets = [_packet(number, part, key, behind) for part, behind in _frames_of(data)]
+            return [picture for packet in packets for picture in self._pictures(packet)]
+        return self._pictures(_packet(number, data, key))
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
@@ -116,10 +148,13 @@ class CpuSession:
 
     def reset(self) -> None:
         """Makes the context ready for another group or file."""
+        self._fed.clear()
         if self._stream.codec in _NOT_FLUSHED:
             self._context = self._make_context()
         else:
             self._context.flush_buffers()
+            if self._unwritten is not None:
+                self._unwritten.forget()
 
     def _pictures(self, packet: av.Packet[Any] | None) -> list[tuple[int, Any]]:
         try:
@@ -128,30 +163,47 @@ class CpuSession:
             return []
         except (av.error.FFmpegError, ValueError) as error:
             raise PacketError(getattr(error, "strerror", None) or str(error)) from error
+        if self._unwritten is not None:
+            shown = [frame.pts for frame in frames if frame.pts is not None]
+            if self._unwritten.found(shown, self._last_decoded(packet)):
+                raise PacketError("its data ends before the picture is complete")
         return [
             (frame.pts, CorruptPicture() if frame.is_corrupt else frame) for frame in frames if frame.pts is not None
         ]
 
+    def _last_decoded(self, packet: av.Packet[Any] | None) -> int | None:
+        """The last packet that no thread is decoding any more; None for all."""
+        if packet is None:
+            return None
+        while len(self._fed) > self._num_threads:
+            self._fed.popleft()
+        return self._fed[0] if len(self._fed) == self._num_threads else -1
 
-def _packet(number: int, data: bytes | memoryview, key: bool) -> av.Packet[Any]:
+
+def _packet(number: int, data: bytes | memoryview, key: bool, behind: bytes | memoryview = b"") -> av.Packet[Any]:
     # A copy, because decoders read a little past the end: a packet of its own is padded with zeros there, a view
     # into the file's bytes would be followed by the next packet.
     packet: av.Packet[Any] = av.Packet(len(data))
     packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+    if len(behind):
+        ctypes.memmove(packet.buffer_ptr + len(data), bytes(behind[:_PADDING]), min(len(behind), _PADDING))
     packet.pts = packet.dts = number
     packet.is_keyframe = key
     return packet
 
 
-def _frames_of(data: bytes | memoryview) -> list[bytes | memoryview]:
-    """The frames of a VP9 packet. Fed together, an error of one gets lost in PyAV if a picture came out before."""
+def _frames_of(data: bytes | memoryview) -> list[tuple[bytes | memoryview, bytes | memoryview]]:
+    """The frames of a VP9 packet, each with the bytes behind it: near damage, a decoder reads one of them.
+
+    Fed together, an error of one gets lost in PyAV if a picture came out before.
+    """
     if not len(data) or data[-1] & 0xE0 != 0xC0:
-        return [data]
+        return [(data, b"")]
     try:
         places = split_superframe(PacketBytes(bytes(data), len(data), 0, lambda *_: b""))
     except OutOfData:
-        return [data]  # it is refused
-    return [data[offset : offset + size] for offset, size in places]
+        return [(data, b"")]  # it is refused
+    return [(data[offset : offset + size], data[offset + size :]) for offset, size in places]
 
 
 class CpuFactory:
