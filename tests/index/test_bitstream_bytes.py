@@ -172,7 +172,7 @@ def hvcc(sub_layers: int = 0, output_flag: int = 0) -> bytes:
         profile.u(16, 0)
     sets = [
         hevc_unit(32, b"\x0c\x01"),
-        hevc_unit(33, profile.ue(0, 1).done()),
+        hevc_unit(33, profile.ue(0, 1, 64, 64).u(1, 0).ue(0, 0, 4).u(1, 0).ue(4, 0, 0, 0, 3, 0, 3).done()),
         hevc_unit(34, Bits().ue(0, 0).u(1, 0).u(1, output_flag).u(3, 0).done()),
     ]
     arrays = b"".join(bytes((unit[0] >> 1, 0, 1)) + len(unit).to_bytes(2, "big") + unit for unit in sets)

@@ -14,7 +14,7 @@ import pytest
 
 import clips
 from framefeed import InvalidFile, UnsupportedStream, VideoIndex
-from framefeed.index import order
+from framefeed.index import decode_once, order
 from framefeed.index import scan as scanning
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.container import NoPictureSize, stream_info
@@ -177,7 +177,7 @@ def test_times_of_ordinary_files_are_believed(name: str, clip_folder: Path, monk
     def decode(*_: Any) -> None:
         raise AssertionError("it was decoded")
 
-    monkeypatch.setattr(order, "order_by_decoding", decode)
+    monkeypatch.setattr(decode_once, "_decode", decode)
     assert VideoIndex.scan(clips.make(name, clip_folder)).num_frames > 0
 
 

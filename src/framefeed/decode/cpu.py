@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import deque
 from typing import Any
 
@@ -45,11 +46,10 @@ _FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 # Decoders that a flush does not rid of what they made of damage.
 _NOT_FLUSHED = frozenset({"mpeg4"})
 
-# Decoders that write every pixel of a picture or fail: dav1d; and FFmpeg's for VP9, which has no early end.
-_WRITE_ALL = frozenset({"av1", "vp9"})
-
-_MACROBLOCKS = frozenset(
-    ("mpeg4", "h263", "h263p", "flv1", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "wmv3", "vc1")
+# Decoders that write every pixel of a picture or fail: dav1d; FFmpeg's for VP9, which has no early end; and those that
+# fill what they could not read from other pictures.
+_WRITE_ALL = frozenset(
+    ("av1", "vp9", "mpeg4", "h263", "h263p", "flv1", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2")
 )
 
 _PADDING = 64  # bytes that FFmpeg allocates behind the data of a packet
@@ -68,10 +68,10 @@ def _blocks(stream: StreamInfo) -> Blocks | None:
             return Blocks(block_size(stream.extradata), padded=False)
         case "vp8":
             return Blocks(16, last_column=True)
-        case "h264" | "mpeg1video" | "mpeg2video":
+        case "h264" | "mpeg1video" | "mpeg2video" | "vc1" | "wmv3":
             return Blocks(16, fields=True)
-        case codec if codec in _MACROBLOCKS:
-            return Blocks(16)
+        case "mjpeg" | "prores":
+            return Blocks(8, all_planes=True)
         case _:
             return None
 
@@ -103,6 +103,8 @@ class CpuSession:
         self._explodes = explodes
         self._checksum = checksum_of(stream)
         self._fed: deque[int] = deque()
+        blocks = _blocks(stream)
+        self._has_fields = blocks is not None and blocks.fields
         self._unwritten: UnwrittenPixels | None = None
         self._context = self._make_context()
 
@@ -163,21 +165,21 @@ class CpuSession:
             return []
         except (av.error.FFmpegError, ValueError) as error:
             raise PacketError(getattr(error, "strerror", None) or str(error)) from error
-        if self._unwritten is not None:
-            shown = [frame.pts for frame in frames if frame.pts is not None]
-            if self._unwritten.found(shown, self._last_decoded(packet)):
-                raise PacketError("its data ends before the picture is complete")
+        if self._unwritten is not None and self._unwritten.found(self._last_decoded(packet, frames)):
+            raise PacketError("its data ends before the picture is complete")
         return [
             (frame.pts, CorruptPicture() if frame.is_corrupt else frame) for frame in frames if frame.pts is not None
         ]
 
-    def _last_decoded(self, packet: av.Packet[Any] | None) -> int | None:
-        """The last packet that no thread is decoding any more; None for all."""
+    def _last_decoded(self, packet: av.Packet[Any] | None, frames: list[av.VideoFrame]) -> int:
+        """The last packet that no thread is decoding any more, and that has no second field to come."""
         if packet is None:
-            return None
-        while len(self._fed) > self._num_threads:
-            self._fed.popleft()
-        return self._fed[0] if len(self._fed) == self._num_threads else -1
+            return sys.maxsize
+        fed = self._fed
+        while len(fed) > self._num_threads + self._has_fields:
+            fed.popleft()
+        done = fed[0] if len(fed) == self._num_threads + self._has_fields else -1
+        return max([done, *(frame.pts for frame in frames if frame.pts is not None)]) if self.delayed else done
 
 
 def _packet(number: int, data: bytes | memoryview, key: bool, behind: bytes | memoryview = b"") -> av.Packet[Any]:

@@ -206,6 +206,8 @@ class _Task:
 
     def run(self, job: DecodeJob, num_threads: int) -> None:
         """Runs a job on a session of its own."""
+        if int(self._index.packets.flags[job.start]) & PacketKind.INCOMPLETE:
+            num_threads = 1  # with more, decoders put another picture in the place of a reference that is missing
         running = self._leases.pop(job.start, None)
         if running is None:
             running = self._pool.take(self._index, job.start, num_threads)

@@ -61,16 +61,30 @@ class SessionPool:
         key = self._factory.key(index.stream, closed_start=closed)
         shape = self._factory.shape(index.stream)
         chosen: Running | None = None
+        left = False
         with self._lock:
-            for owner, running in reversed(self._idle.values()):
-                if owner is None and running.num_threads == num_threads and running.key == key:
+            fitting = [
+                (owner, running)
+                for owner, running in self._idle.values()
+                if running.num_threads == num_threads and running.key == key
+            ]
+            for owner, running in reversed(fitting):
+                if owner is None:
                     chosen = running
                     if running.shape == shape:  # otherwise the one that was used longest ago
                         break
+            else:
+                if chosen is None and len(self._idle) >= self._max_idle:
+                    # Rather than a new one that would push it out.
+                    chosen = next((running for _, running in fitting if not running.new_headers), None)
+                    left = chosen is not None
             if chosen is not None:
                 del self._idle[id(chosen)]
             else:
                 self.created += 1
+        if chosen is not None and left:
+            chosen.session.reset()
+            chosen.restart(-1)
         if chosen is None:
             session = self._factory.create(index.stream, num_threads, closed_start=closed)
             chosen = Running(session, key, shape, num_threads)

@@ -24,6 +24,7 @@ _NEW_HEADERS, _NONREF, _SECOND_FIELD = (
 )
 _UNSEEN = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 _LOST = int(PacketKind.LOST)
+_FRESH = int(PacketKind.RAP | PacketKind.CLOSED)
 
 MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; they are the ones asked for next
 
@@ -191,12 +192,17 @@ def run_job(
     if not collector.done:
         raise collector.failures()
     if not running.ended:
-        return True
+        return bool(running.pending or running.spare) or not _starts_afresh(index, running.next_packet)
     collector.drop_spare(running)
     if collector.damaged:
         running.new_headers = True  # or anything else: it is not known what a decoder makes of damage
     running.pending.clear()
     return bool(running.spare)
+
+
+def _starts_afresh(index: VideoIndex, packet: int) -> bool:
+    """Whether neither this packet nor any that follows refers to one before it."""
+    return packet == len(index.packets) or (int(index.packets.flags[packet]) & _FRESH) == _FRESH
 
 
 def _decode(

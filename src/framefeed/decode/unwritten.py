@@ -17,7 +17,6 @@ import functools
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import av
@@ -31,7 +30,9 @@ __all__ = ["Blocks", "UnwrittenPixels"]
 
 _CONTEXT_BYTES = 1024  # the part of AVCodecContext that is searched; the structure is larger in every release since 5.0
 
-_MARKS = np.frombuffer(os.urandom(16), np.uint64).copy()
+# Two words of a mark are enough to tell it from pixels, one to tell most pixels from it.
+_FIRST, _SECOND = (int(word) for word in np.frombuffer(os.urandom(16), np.uint64))
+
 _MAX_VIEWS = 256  # a pool has a few dozen pictures
 
 # In an unwritten block, filters of a written neighbour change up to three pixels at the edge.
@@ -44,6 +45,7 @@ class Blocks(NamedTuple):
 
     Attributes:
         size: Their side in pixels.
+        all_planes: Whether a block of one plane may be decoded without those of the others.
         last_column: Whether only the last block of each row has to be looked at: rows are decoded from left to right
             and end at damage.
         fields: Whether the lines of a block may belong to two fields, which are decoded apart.
@@ -51,6 +53,7 @@ class Blocks(NamedTuple):
     """
 
     size: int
+    all_planes: bool = False
     last_column: bool = False
     fields: bool = False
     padded: bool = True
@@ -70,7 +73,16 @@ class _Frame(ctypes.Structure):
     ]
 
 
+class _Buffer(ctypes.Structure):
+    """FFmpeg's AVBufferRef, unchanged since 2012."""
+
+    _fields_ = [("buffer", ctypes.c_void_p), ("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
 _GetBuffer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+_GetBufferLocked = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+)  # keeps Python's lock
 
 
 class _Hooks:
@@ -93,7 +105,7 @@ class _Hooks:
         self.unref, self.format_name = util.av_buffer_unref, util.av_get_pix_fmt_name
         default = ctypes.cast(codec.avcodec_default_get_buffer2, ctypes.c_void_p).value
         assert default is not None
-        self.get_buffer = _GetBuffer(default)
+        self.get_buffer = _GetBufferLocked(default)
         self._class = codec.avcodec_get_class()
         context = av.CodecContext.create("hevc", "r")
         words = np.frombuffer(_read(self.address_of(context), _CONTEXT_BYTES), np.uintp)
@@ -157,27 +169,24 @@ class _Slot:
     """A C function that a codec context calls. It is never freed: a context may call it until its last thread ends."""
 
     def __init__(self, hooks: _Hooks) -> None:
-        self._default = hooks.get_buffer
-        self.function = _GetBuffer(self._call)
         self.watcher: UnwrittenPixels | None = None
+        get_buffer = hooks.get_buffer
 
-    def _call(self, context: int, frame: int, flags: int) -> int:
-        result: int = self._default(context, frame, flags)
-        watcher = self.watcher
-        if result >= 0 and watcher is not None:
-            watcher.mark(frame)
-        return result
+        def call(context: int, frame: int, flags: int) -> int:
+            result: int = get_buffer(context, frame, flags)
+            watcher = self.watcher
+            if result >= 0 and watcher is not None:
+                watcher.mark(frame)
+            return result
+
+        self.function = _GetBuffer(call)
+        self.address = ctypes.cast(self.function, ctypes.c_void_p).value
 
 
 _idle_slots: deque[_Slot] = deque()
 
-
-class _Marked(NamedTuple):
-    """A picture whose memory was marked."""
-
-    packet: int
-    views: list[tuple[NDArray[Any], NDArray[Any]]]
-    buffers: list[int]
+_Places = tuple[NDArray[Any], int, NDArray[Any] | None, int]
+"""Memory with the mark that belongs there; and, where one word is not enough to tell it, that of a second."""
 
 
 class UnwrittenPixels:
@@ -190,9 +199,8 @@ class UnwrittenPixels:
 
     def __init__(self, context: VideoCodecContext, blocks: Blocks | None) -> None:
         self._blocks = blocks
-        self._has_fields = blocks is not None and blocks.fields
-        self._marked: deque[_Marked] = deque()
-        self._views: dict[tuple[int, ...], list[tuple[NDArray[Any], NDArray[Any]]]] = {}
+        self._marked: deque[tuple[int, list[_Places], list[int]]] = deque()  # with the packet and the buffers
+        self._places: dict[bytes, list[_Places]] = {}
         self._slot: _Slot | None = None
         hooks = _hooks()
         if hooks is None:
@@ -203,49 +211,45 @@ class UnwrittenPixels:
         except IndexError:
             slot = _Slot(hooks)
         slot.watcher, self._slot = self, slot
-        function = ctypes.cast(slot.function, ctypes.c_void_p)
-        ctypes.c_void_p.from_address(hooks.address_of(context) + hooks.place).value = function.value
+        ctypes.c_void_p.from_address(hooks.address_of(context) + hooks.place).value = slot.address
 
     def mark(self, frame: int) -> None:
         """Marks the memory of a picture that is about to be decoded; called by the decoder's threads."""
         hooks = self._hooks
-        head = _Frame.from_address(frame)
-        views = self._views_of(head)
-        buffers = [hooks.ref(buffer) for plane in range(4) if (buffer := hooks.plane_buffer(frame, plane))]
-        for view, mark in views:
-            view[...] = mark
-        packet = ctypes.c_int64.from_address(frame + hooks.pts_place).value
-        self._marked.append(_Marked(packet, views, buffers))
+        head = ctypes.string_at(frame, hooks.pts_place + 8)
+        key = head[: _Frame.extended_data.offset] + head[_Frame.width.offset : ctypes.sizeof(_Frame)]
+        places = self._places.get(key)  # pools use memory again
+        if places is None:
+            if len(self._places) >= _MAX_VIEWS:
+                self._places.clear()
+            places = self._places[key] = self._find_places(frame)
+        # The memory stays until it has been looked at, even if the decoder gives it up.
+        num_planes = 1 if self._blocks is not None and not self._blocks.all_planes else 4
+        buffers = [hooks.ref(buffer) for plane in range(num_planes) if (buffer := hooks.plane_buffer(frame, plane))]
+        for first, mark, second, other in places:
+            first.fill(mark)
+            if second is not None:
+                second.fill(other)
+        self._marked.append((int.from_bytes(head[hooks.pts_place :], "little", signed=True), places, buffers))
 
-    def found(self, shown: Sequence[int], done: int | None) -> bool:
+    def found(self, done: int) -> bool:
         """Whether a picture has unwritten pixels, of those that have been decoded to their end.
 
         Args:
-            shown: Packets whose pictures have come out.
-            done: The last packet that is decoded; None for all that were fed.
+            done: The last packet that is decoded.
         """
         found = False
-        waiting: list[_Marked] = []
-        for marked in self._take_all():
-            # The second field may be in the packet that follows.
-            whole = done is None or marked.packet < done or (marked.packet == done and not self._has_fields)
-            if not whole and marked.packet not in shown:
-                waiting.append(marked)
-                continue
-            found = found or any(_is_there(view, mark) for view, mark in marked.views)
-            self._release(marked)
-        self._marked.extendleft(reversed(waiting))
+        marked = self._marked
+        while marked and marked[0][0] <= done:
+            _, places, buffers = marked.popleft()
+            found = found or any(_is_there(*place) for place in places)
+            self._release(buffers)
         return found
-
-    def _take_all(self) -> Iterator[_Marked]:
-        """The pictures that are marked now; a decoder's thread may add one meanwhile."""
-        for _ in range(len(self._marked)):
-            yield self._marked.popleft()
 
     def forget(self) -> None:
         """Takes no more interest in the pictures that were marked."""
         while self._marked:
-            self._release(self._marked.popleft())
+            self._release(self._marked.popleft()[2])
 
     def close(self) -> None:
         """Ends watching. The context must not decode any more."""
@@ -255,74 +259,80 @@ class UnwrittenPixels:
             slot.watcher = None
             _idle_slots.append(slot)
 
-    def _release(self, marked: _Marked) -> None:
-        for buffer in marked.buffers:
+    def _release(self, buffers: list[int]) -> None:
+        for buffer in buffers:
             self._hooks.unref(ctypes.byref(ctypes.c_void_p(buffer)))
 
-    def _views_of(self, head: _Frame) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """The places to mark, with their marks. Pools use memory again, so they are kept by address."""
-        key = (head.data[0] or 0, head.linesize[0], head.width, head.height, head.format)
-        views = self._views.get(key)
-        if views is None:
-            if len(self._views) >= _MAX_VIEWS:
-                self._views.clear()
-            views = self._views[key] = self._make_views(head)
-        return views
-
-    def _make_views(self, head: _Frame) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def _find_places(self, frame: int) -> list[_Places]:
+        head = _Frame.from_address(frame)
         name = self._hooks.format_name(head.format)
         pix_fmt = av.VideoFormat(name.decode(), head.width, head.height)
-        if self._blocks is not None:
-            return _block_views(head, self._blocks, 1 if pix_fmt.components[0].bits <= 8 else 2)
-        views = []
-        for plane, height in {component.plane: component.height for component in pix_fmt.components}.items():
-            used, line = row_bytes(pix_fmt, plane) // 8, head.linesize[plane]
-            if head.data[plane] and line >= 8 * used > 0:
-                view = _array(head, plane, 0, (height, used), (line, 8), np.dtype(np.uint64))
-                views.append((view, _MARKS[:1]))
-        return views
+        planes = {component.plane: (component.width, component.height) for component in pix_fmt.components}
+        places: list[_Places] = []
+        for plane, (width, height) in planes.items():
+            address = self._hooks.plane_buffer(frame, plane)
+            if not address:
+                continue
+            buffer = _Buffer.from_address(address)
+            memory = _Memory(head.data[plane], head.linesize[plane], buffer.data + buffer.size - head.data[plane])
+            if self._blocks is None:
+                places += _everywhere(memory, row_bytes(pix_fmt, plane), height)
+            elif self._blocks.all_planes or plane == 0:
+                sample = 1 if pix_fmt.components[0].bits <= 8 else 2
+                places += _in_blocks(memory, self._blocks, width, height, sample)
+        return places
 
 
-def _block_views(head: _Frame, blocks: Blocks, sample: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Four pixels of some lines in each block of the luma plane."""
-    line, size = head.linesize[0], blocks.size
-    width, height = (-(-side // size) * size if blocks.padded else side for side in (head.width, head.height))
-    lines = 4 if blocks.fields else 2
-    down = max(0, (height - _INSET - lines) // size + 1)
-    across = max(0, (width - _INSET - _MARK_WIDTH) // size + 1)
-    if line < width * sample or not down or not across:
+class _Memory(NamedTuple):
+    """The memory of a plane: where it begins, the bytes of a line, and the bytes in all."""
+
+    address: int
+    line: int
+    size: int
+
+
+def _everywhere(memory: _Memory, used: int, height: int) -> list[_Places]:
+    """All of the plane's lines, eight bytes at a time."""
+    words = used // 8
+    if memory.line < 8 * words or not words:
         return []
-    first = across - 1 if blocks.last_column else 0
+    view = _array(memory, 0, (height, words), (memory.line, 8), np.dtype(np.uint64))
+    return [(view, _FIRST, None, 0)] if view is not None else []
+
+
+def _in_blocks(memory: _Memory, blocks: Blocks, width: int, height: int, sample: int) -> list[_Places]:
+    """Four pixels of two lines in each block, or of two lines of each field."""
+    line, size = memory.line, blocks.size
+    fields = 2 if blocks.fields else 1
+    inset = min(_INSET, (size - _MARK_WIDTH) // 2)
+    down = -(-height // size) if blocks.padded else (height - inset - 2 * fields) // size + 1
+    across = -(-width // size) if blocks.padded else (width - inset - _MARK_WIDTH) // size + 1
+    if line < width * sample or down < 1 or across < 1:
+        return []
+    column = across - 1 if blocks.last_column else 0
     word = np.dtype(np.uint32 if sample == 1 else np.uint64)
-    marks = _MARKS.view(word)[: min(lines, 2)]
-    marks = (
-        np.tile(marks, lines // 2).reshape(1, lines, 1) if not blocks.fields else np.repeat(marks, 2).reshape(1, 4, 1)
-    )
-    view = _array(
-        head,
-        0,
-        _INSET * line + (first * size + _INSET) * sample,
-        (down, lines, across - first),
-        (size * line, line, size * sample),
-        word,
-    )
-    return [(view, marks)]
+    shape, strides = (fields, down, across - column), (line, size * line, size * sample)
+    begin = inset * line + (column * size + inset) * sample
+    first, second = (_array(memory, begin + number * fields * line, shape, strides, word) for number in range(2))
+    if first is None or second is None:
+        return _in_blocks(memory, blocks._replace(padded=False), width, height, sample) if blocks.padded else []
+    most = 2 ** (8 * word.itemsize) - 1
+    return [(first, _FIRST & most, second, _SECOND & most)]
 
 
 def _array(
-    head: _Frame, plane: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], word: np.dtype[Any]
-) -> NDArray[Any]:
-    """An array over a plane's memory."""
+    memory: _Memory, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], word: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """An array over a plane's memory; None where it does not fit."""
     end = offset + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True)) + word.itemsize
-    memory = (ctypes.c_uint8 * end).from_address(head.data[plane])
-    return np.ndarray(shape, word, memory, offset, strides)
+    if end > memory.size:
+        return None
+    return np.ndarray(shape, word, memoryview((ctypes.c_uint8 * end).from_address(memory.address)), offset, strides)
 
 
-def _is_there(view: NDArray[Any], mark: NDArray[Any]) -> bool:
-    """Whether a mark has not been written over, in all lines of a block that belong together."""
-    same = view == mark
-    if same.ndim < 3:
-        return bool(same.any())
-    if same.shape[1] == 2:
-        return bool((same[:, 0] & same[:, 1]).any())
-    return bool((same[:, 0] & same[:, 2]).any() or (same[:, 1] & same[:, 3]).any())
+def _is_there(first: NDArray[Any], mark: int, second: NDArray[Any] | None, other: int) -> bool:
+    """Whether a mark has not been written over."""
+    same = first == mark
+    if not same.any():
+        return False
+    return second is None or bool((same & (second == other)).any())

@@ -211,8 +211,8 @@ def _would_show(scan: Scan, packets: Sequence[int]) -> NDArray[np.int64]:
     """Those packets that would show a picture if they were not damaged, rising."""
     found = np.unique(np.array(packets, np.int64))
     found = found[~(scan.raw.discard[found] | ((scan.kinds[found] & _UNSEEN) != 0))]
-    first = int(((scan.kinds & _RAP) != 0).argmax())
-    return found[found >= first]  # a video that begins in mid-group begins with its first picture that can be decoded
+    # A video that begins in mid-group begins with its first picture that can be decoded.
+    return np.setdiff1d(found, np.arange(((scan.kinds & _RAP) != 0).argmax()))
 
 
 def _without_unshown(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_GAPS", "Gaps", "latest_before", "order_gaps"]
+__all__ = ["NO_GAPS", "Gaps", "in_read_sequences", "latest_before", "order_gaps"]
 
 
 class Gaps(NamedTuple):
@@ -29,6 +29,12 @@ def latest_before(marked: NDArray[np.bool_]) -> NDArray[np.int64]:
     """For each place, the last one before it that is marked; -1 where there is none."""
     latest = np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
     return np.concatenate([[-1], latest[:-1]])
+
+
+def in_read_sequences(begins: NDArray[np.bool_], unread: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """For each picture, whether all of its sequence could be read: what seems to be missing may be one that was not."""
+    sequences = begins.cumsum()
+    return ~np.isin(sequences, sequences[unread])
 
 
 def order_gaps(

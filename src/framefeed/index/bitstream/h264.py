@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import BitReader, OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, latest_before, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, latest_before, order_gaps
 from framefeed.index.bitstream.h264_headers import (
     RecoveryPoint,
     Slice,
@@ -217,8 +217,10 @@ class H264Classifier(NalClassifier):
         if not sps.gaps_allowed:
             steps = _number_steps(numbers, references, begins, sps.frame_num_bits)
             found, lacks = steps != 1, steps > 1
-        if sps.order_bits and (orders >= 0).all():
-            found[order_gaps(orders.astype(np.int64), sps.order_bits, begins, references)] = True
+        if sps.order_bits:
+            read = in_read_sequences(begins, orders < 0)
+            odd = order_gaps(orders[read].astype(np.int64), sps.order_bits, begins[read], references[read])
+            found[read.nonzero()[0][odd]] = True
         return Gaps(rows[found], lacks[found])
 
     def _packet(self, packet: PacketBytes) -> Outcome:

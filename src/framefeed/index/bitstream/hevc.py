@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, order_gaps
 from framefeed.index.bitstream.hevc_headers import (
     IDR,
     PPS,
@@ -87,7 +87,7 @@ class HevcClassifier(NalClassifier):
         self._layers = np.zeros(0, np.int16)
         self._ends = np.zeros(0, np.bool_)
         self._orders = np.zeros(0, np.int32)
-        self._pictures: list[tuple[NDArray[np.uint8], NDArray[np.int16], NDArray[np.int32]]] = []
+        self._pictures: list[tuple[NDArray[Any], ...]] = []
         self._length_size, units = split_extradata(extradata)
         for unit in units:
             if unit and unit[0] >> 1 & 63 in (VPS, SPS, PPS):
@@ -214,15 +214,17 @@ class HevcClassifier(NalClassifier):
         sps = self._only_sps()
         if sps is None or not self._pictures:
             return NO_GAPS
-        types, layers, orders = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
-        rows = (orders >= 0).nonzero()[0]
-        types, layers, orders = types[rows], layers[rows], orders[rows].astype(np.int64)
+        types, layers, orders, unread = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
         begins = (types >= _BLA_FIRST) & (types < _CRA)
-        packets = rows[order_gaps(orders, sps.order_bits, begins, _ORDER_ANCHORS[types] & (layers == 0))]
+        rows = ((orders >= 0) & in_read_sequences(begins, unread)).nonzero()[0]
+        types, layers, begins = types[rows], layers[rows], begins[rows]
+        anchors = _ORDER_ANCHORS[types] & (layers == 0)
+        packets = rows[order_gaps(orders[rows].astype(np.int64), sps.order_bits, begins, anchors)]
         return Gaps(packets, np.zeros(len(packets), np.bool_))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
-        self._pictures.append((self._types, self._layers, self._orders))
+        unread = (self._orders < 0) & ((kinds & np.uint16(PacketKind.HIDDEN)) == 0)
+        self._pictures.append((self._types, self._layers, self._orders, unread))
         self._check_sub_layers(kinds)
         self._hide_skipped_pictures(kinds, chunk)
 
