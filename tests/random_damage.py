@@ -3,10 +3,10 @@
     python tests/random_damage.py losses --count 300
     python tests/random_damage.py mutants --minutes 20 --seed 7
 
-``losses`` joins segments of a video with some left out, or drops packets; ``mutants`` changes bytes of packets. Each file
-is read in many ways and orders, with other files in between. Whatever is asked, a frame has to be the linear decode's
-picture of that number or a ``DecodeError``, and always the same of the two. A file that fails is kept, and its settings are
-printed; ``--seed`` and ``--first`` make it again.
+``losses`` joins segments of a video with some left out, or drops packets; ``mutants`` changes bytes of packets. Each
+file is read in many ways and orders, with other files in between. Whatever is asked, a frame has to be the linear
+decode's picture of that number or a ``DecodeError``, and always the same of the two. A file that fails is kept, and its
+settings are printed; ``--seed`` and ``--first`` make it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import av
 import av.error
 
 import clips
-from clips.base import new_packet, read_packets, remux
+from clips.base import read_packets, remux
 from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex, samples
 from framefeed.decode.default import cpu_engine
 from framefeed.native import NativeFrame
@@ -160,8 +161,8 @@ def _lose_packets(rng: random.Random, packets: list[Any]) -> tuple[list[Any], st
     way = rng.choice(["segment", "segments", "every", "some", "range", "first"])
     groups = _segments(packets)
     if way == "segment" and len(groups) > 2:
-        lost = rng.randrange(1, len(groups) - 1)
-        return [packet for number, group in enumerate(groups) if number != lost for packet in group], f"segment {lost}"
+        one = rng.randrange(1, len(groups) - 1)
+        return [packet for number, group in enumerate(groups) if number != one for packet in group], f"segment {one}"
     if way == "segments" and len(groups) > 4:
         some = set(rng.sample(range(len(groups)), rng.choice([2, 3])))
         return [p for number, group in enumerate(groups) if number not in some for p in group], f"segments {some}"
@@ -192,7 +193,7 @@ def make_loss(folder: Path, rng: random.Random) -> tuple[Path, dict[str, Any]]:
         packets = read_packets(source)
         groups = _segments(packets)
         per = rng.choice([1, 1, 2])
-        parts = [sum(groups[at : at + per], []) for at in range(0, len(groups), per)]
+        parts = [[packet for group in groups[at : at + per] for packet in group] for at in range(0, len(groups), per)]
         lost = set(rng.sample(range(len(parts)), min(len(parts) - 1, rng.choice([1, 1, 2]))))
         pieces = []
         if kind == "ts":
@@ -206,7 +207,6 @@ def make_loss(folder: Path, rng: random.Random) -> tuple[Path, dict[str, Any]]:
             flags = rng.choice([FRAGMENTED, FRAGMENTED + "+delay_moov", FRAGMENTED + "+negative_cts_offsets"])
             remux(source, whole, packets, movflags=flags)
             init, *fragments = _fragments(whole.read_bytes())
-            per = rng.choice([1, 1, 2])
             joined = [b"".join(fragments[at : at + per]) for at in range(0, len(fragments), per)]
             lost = set(rng.sample(range(len(joined)), min(len(joined) - 1, rng.choice([1, 1, 2]))))
             data = init + b"".join(piece for number, piece in enumerate(joined) if number not in lost)
@@ -231,7 +231,7 @@ def _fragments(data: bytes) -> list[bytes]:
             break
         at += max(8, size)
     edges = [0, *places, len(data)]
-    return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    return [data[begin:end] for begin, end in pairwise(edges)]
 
 
 _KINDS = [
@@ -289,7 +289,7 @@ def _clip_folder() -> Path:
     return Path(_FOLDERS[0].name)
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def ask(decoder: VideoDecoder, frames: list[int]) -> dict[int, Answer]:
@@ -300,7 +300,7 @@ def ask(decoder: VideoDecoder, frames: list[int]) -> dict[int, Answer]:
         assert error.frame in frames, (error, frames)
         if len(set(frames)) == 1:
             return {frames[0]: None}
-        return {frame: None for frame in error.reasons}  # the others are not known
+        return dict.fromkeys(error.reasons)  # the others are not known
     return {frame: digest(picture) for frame, picture in zip(frames, pictures, strict=True)}
 
 
@@ -336,8 +336,9 @@ def check(path: Path, rng: random.Random, others: list[Path], good: Path | None 
         path: The file.
         rng: Draws the requests.
         others: Files that are read in between.
-        good: The file before bytes of its packets were changed. Its packets keep their numbers whatever becomes of their
-            pictures, and a frame may be what it was, where a linear decode stumbles over a packet that it does not need.
+        good: The file before bytes of its packets were changed. Its packets keep their numbers whatever becomes of
+            their pictures, and a frame may be what it was, where a linear decode stumbles over a packet that it does
+            not need.
     """
     truth = linear_truth(path)
     index = VideoIndex.scan(path)
