@@ -15,7 +15,7 @@ from framefeed.decode.checksums import checksum_of
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.decode.unwritten import Blocks, UnwrittenPixels
 from framefeed.ffmpeg import quiet
-from framefeed.index.bitstream import block_size, may_have_fields
+from framefeed.index.bitstream import block_size, has_known_faults, may_have_fields
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.packet import PacketBytes
 from framefeed.index.bitstream.vp9 import split_superframe
@@ -32,6 +32,10 @@ quiet()
 # pictures as corrupt, which is told only when they come out.
 _EXPLODE = {"err_detect": "crccheck+explode"}
 _NEEDS_CLOSED_START = frozenset({"h264"})
+
+# The decoder of MPEG-4 takes bits that are left over for damage only once some pictures have shown that the encoder
+# does not leave any; unless it is told that the encoder has no faults.
+_STRICT = {"bug": "0"}
 
 # Decoders that call what FFmpeg's own encoders write damaged.
 _NEVER_EXPLODE = frozenset({"tiff"})
@@ -101,6 +105,7 @@ class CpuSession:
         self.delayed = num_threads > 1
         self.strict = stream.codec not in _TELLS_LATE
         self._explodes = explodes
+        self._is_strict = stream.codec == "mpeg4" and not has_known_faults(stream.extradata)
         self._checksum = checksum_of(stream)
         self._fed: deque[int] = deque()
         blocks = _blocks(stream)
@@ -114,7 +119,7 @@ class CpuSession:
         context.reorder_depth = self._reorder_depth
         context.thread_count = self._num_threads
         context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
-        context.options = dict(_EXPLODE) if self._explodes else {}
+        context.options = (_EXPLODE if self._explodes else {}) | (_STRICT if self._is_strict else {})
         self._stop_watching()
         if _watches(stream):
             self._unwritten = UnwrittenPixels(context, _blocks(stream))

@@ -9,7 +9,7 @@ from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
 from framefeed.index.bitstream.h264 import H264Classifier, may_have_fields
 from framefeed.index.bitstream.hevc import HevcClassifier, block_size
 from framefeed.index.bitstream.kinds import HEAD, Classification, Classifier, PacketKind, Read
-from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier
+from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier, has_known_faults
 from framefeed.index.bitstream.mpeg12 import Mpeg12Classifier
 from framefeed.index.bitstream.vp8 import Vp8Classifier
 from framefeed.index.bitstream.vp9 import Vp9Classifier
@@ -23,6 +23,7 @@ __all__ = [
     "PacketKind",
     "Read",
     "block_size",
+    "has_known_faults",
     "make_classifier",
     "may_have_fields",
 ]

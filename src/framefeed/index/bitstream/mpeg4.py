@@ -16,6 +16,20 @@ _EMPTY_VOP_BYTES = 19
 _PACKED = re.compile(rb"^DivX\d+(?:b|Build)\d+p")
 
 
+_ENCODER = re.compile(rb"\x00\x00\x01\xb2(?:Lavc(\d+)\.|XviD(\d{4}))")
+_LAVC, _XVID = 58, 33
+"""The first versions of these encoders without any of the faults that FFmpeg's decoder has workarounds for."""
+
+
+def has_known_faults(extradata: bytes) -> bool:
+    """Whether the stream may have been written by an encoder that FFmpeg's decoder has workarounds for."""
+    encoder = _ENCODER.search(extradata)
+    if encoder is None:
+        return True
+    lavc, xvid = encoder.groups()
+    return int(lavc) < _LAVC if lavc else int(xvid) < _XVID
+
+
 class _Layer(NamedTuple):
     """What a video object layer header says.
 
