@@ -240,10 +240,42 @@ _KINDS = [
 ]  # fmt: skip
 
 
+_CODECS: dict[str, dict[str, Any]] = {
+    "mpeg2_interlaced.mkv": {"codec": "mpeg2video", "options": {"flags": "+ildct+ilme"}},
+    "mpeg2_slices.mkv": {"codec": "mpeg2video", "options": {"slices": "4"}},
+    "hevc_slices.mkv": {"codec": "libx265", "options": {"x265-params": "slices=3:log-level=none"}},
+    "hevc_ctu16.mkv": {"codec": "libx265", "options": {"x265-params": "ctu=16:log-level=none"}},
+    "mjpeg.avi": {"codec": "mjpeg", "gop": None, "pix_fmt": "yuvj420p"},
+    "ffv1.mkv": {"codec": "ffv1", "gop": None, "options": {"level": "3", "slicecrc": "1", "slices": "4"}},
+    "ffv1_plain.mkv": {"codec": "ffv1", "gop": None, "options": {"level": "1"}},
+    "prores.mov": {"codec": "prores_ks", "gop": None, "pix_fmt": "yuv422p10le"},
+    "png.mov": {"codec": "png", "gop": None, "pix_fmt": "rgb24"},
+    "dnxhd.mov": {"codec": "dnxhd", "gop": None, "pix_fmt": "yuv422p", "options": {"profile": "dnxhr_sq"}},
+    "vp8_parts.webm": {"codec": "libvpx", "options": {"slices": "4"}},
+    "vp9_alt.webm": {"codec": "libvpx-vp9", "options": {"auto-alt-ref": "1", "lag-in-frames": "8"}},
+    "flv1.flv": {"codec": "flv"},
+    "huffyuv.avi": {"codec": "huffyuv", "gop": None, "pix_fmt": "yuv422p"},
+    "mpeg1.mpg": {"codec": "mpeg1video", "bframes": 2},
+    "h263.avi": {"codec": "h263", "width": 176, "height": 144},
+    "utvideo.avi": {"codec": "utvideo", "gop": None, "pix_fmt": "yuv420p"},
+    "jpeg2000.mov": {"codec": "jpeg2000", "gop": None, "pix_fmt": "yuv420p"},
+    "wmv2.asf": {"codec": "wmv2"},
+}
+
+
+def _make_good(kind: str, folder: Path) -> Path:
+    if kind in clips.KINDS:
+        return clips.make(kind, folder)
+    path = folder / kind
+    if not path.exists():
+        samples.write_clip(path, **{"frames": 36, "gop": 12} | _CODECS[kind])
+    return path
+
+
 def make_mutant(folder: Path, rng: random.Random, kinds: list[str]) -> tuple[Path, Path, dict[str, Any]]:
     """Write a clip with changed bytes in packets."""
     kind = rng.choice(kinds)
-    good = clips.make(kind, _clip_folder())
+    good = _make_good(kind, _clip_folder())
     index = VideoIndex.scan(good)
     table = index.packets
     data = bytearray(good.read_bytes())
@@ -408,8 +440,8 @@ def compare(
                 path, drawn = make_loss(place, rng)
             else:
                 path, good, drawn = make_mutant(place, rng, kinds)
-        except (av.error.FFmpegError, ValueError):
-            counts["not made"] += 1
+        except (av.error.FFmpegError, FramefeedError, ValueError) as error:
+            counts[f"not made: {type(error).__name__}"] += 1
             shutil.rmtree(place)
             continue
         try:
@@ -437,9 +469,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--kinds", nargs="*", default=_KINDS)
+    parser.add_argument("--kinds", nargs="*", default=_KINDS, help="of clips; 'zoo' or 'codecs' for all of these")
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
+    named = {"zoo": list(clips.KINDS), "codecs": list(_CODECS)}
+    kinds = [name for kind in args.kinds for name in named.get(kind, [kind])]
     folder = args.folder or Path(tempfile.mkdtemp())
     counts = compare(
         args.what,
@@ -448,7 +482,7 @@ def main() -> int:
         most=args.count,
         minutes=args.minutes,
         folder=folder,
-        kinds=args.kinds,
+        kinds=kinds,
     )
     print(dict(counts), folder)
     return 1 if counts["bad"] else 0
