@@ -347,7 +347,7 @@ def native_frame(surface: Surface, pix_fmt: str) -> NativeFrame:
         rows = len(lines) // 3
         planes = [lines[rows * plane : rows * plane + height, :width] for plane in range(3)]
     else:
-        rows = len(lines) * 2 // 3
+        rows = surface.layout.planes[1] // surface.layout.pitch
         chroma = lines[rows : rows + (height + 1) // 2, : width + (width & 1)]
         planes = [lines[:height, :width], chroma[:, 0::2], chroma[:, 1::2]]
     if wide and format_ is not None:

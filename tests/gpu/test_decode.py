@@ -282,7 +282,7 @@ def test_larger_pictures_coded_in_the_same_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
 def test_sizes_of_other_codecs(codec: str, tmp_path: Path) -> None:
     """Whether these are coded alike is the parser's business."""
-    sizes = ((176, 144), (170, 138), (192, 160), (190, 146), (186, 158), (177, 145))
+    sizes = ((176, 144), (170, 138), (192, 160), (190, 146), (186, 158), (177, 145), (191, 145), (177, 159), (321, 181))
     paths = [
         samples.write_clip(tmp_path / f"{size[0]}.mkv", codec=codec, frames=12, gop=12, width=size[0], height=size[1])
         for size in sizes

@@ -1,4 +1,4 @@
-"""Packets as hardware decoders want them: start codes instead of lengths, parameter sets in band."""
+"""Packets as hardware decoders want them: start codes instead of lengths, parameter sets in band, even sizes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class Framing:
     Attributes:
         headers: What goes before the first packet of a run: the parameter sets.
         length_size: Bytes of the length before each unit of a packet; 0 where packets have start codes already.
+        is_vp8: Whether packets are VP8's.
     """
 
     headers: bytes = b""
     length_size: int = 0
+    is_vp8: bool = False
 
     def convert(self, data: bytes | memoryview, first: bool) -> bytearray:
         """A packet as part of the stream.
@@ -53,6 +55,8 @@ class Framing:
                 place += length
         else:
             out += data
+        if self.is_vp8:
+            _make_even(out)
         return out
 
     def join(self, packets: Sequence[bytes | memoryview], first: bool) -> bytearray:
@@ -82,6 +86,18 @@ class Framing:
         return out
 
 
+def _make_even(data: bytearray) -> None:
+    """Rounds the size of a VP8 keyframe up to an even one, where NVDEC would round it down.
+
+    No pixel of it changes: what is coded are whole macroblocks, which is also what later pictures refer to.
+    """
+    if len(data) >= 10 and not data[0] & 1 and data[3:6] == b"\x9d\x01\x2a":
+        for at in (6, 8):
+            side = int.from_bytes(data[at : at + 2], "little")  # the two highest bits are a scale
+            if side & 1:
+                data[at : at + 2] = (side + 1).to_bytes(2, "little")
+
+
 def _replace_lengths(data: bytearray, at: int, end: int) -> None:
     """Puts start codes in the place of lengths of four bytes."""
     while at + 4 <= end:
@@ -94,7 +110,7 @@ def _replace_lengths(data: bytearray, at: int, end: int) -> None:
 def framing(codec: str, extradata: bytes) -> Framing:
     """The framing of a stream's packets, from its out-of-band headers."""
     if codec not in ("h264", "hevc"):
-        return Framing()
+        return Framing(is_vp8=codec == "vp8")
     if is_annex_b(extradata) or not extradata:
         return Framing(extradata)
     try:

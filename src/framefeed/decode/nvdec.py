@@ -104,7 +104,8 @@ class NvdecSession:
         size = (stream.width, stream.height)
         self._first = True
         self._fed.clear()
-        if self._decoder is None or stream.width > self._max_size[0] or stream.height > self._max_size[1]:
+        too_large = stream.width > self._max_size[0] or stream.height > self._max_size[1]
+        if self._decoder is None or too_large or (size != self._size and self._scales()):
             self._make_decoder()
         elif size != self._size:
             # Without this it would go on giving pictures of the old size, scaled.
@@ -115,6 +116,11 @@ class NvdecSession:
         self._size, self._pix_fmt = size, stream.pix_fmt
         self._joins = stream.codec in _JOINED
         self._layout_changes = not self._joins
+
+    def _scales(self) -> bool:
+        """Whether a change to the stream's size would scale its pictures: sizes to change to have to be even."""
+        stream = self._stream
+        return stream.codec != "vp8" and (stream.width & 1 or stream.height & 1) == 1
 
     def _make_decoder(self) -> None:
         try:
@@ -140,7 +146,10 @@ class NvdecSession:
         if not self._fresh:
             if now is None or needed is None or needed.progressive != now.progressive:
                 self._make_decoder()
-            elif needed.size == now.size and (needed.surfaces > now.surfaces or self._is_too_large()):
+            elif needed.size != now.size:
+                if self._scales():
+                    self._make_decoder()
+            elif needed.surfaces > now.surfaces or self._is_too_large():
                 now = self._take_detour(now)
         self._coming = needed
         if self._fresh or now is None or needed is None:
@@ -310,7 +319,7 @@ class NvdecSession:
             for _, data in packets:
                 if self._first:
                     self._make_ready(data)
-                came = keep(self._decode(bytearray(data)), came)
+                came = keep(self._decode(self._framing.convert(data, self._first)), came)
             came = keep(self._end(), came)
         hand_on()
         return came

@@ -70,11 +70,13 @@ def layout_of(frame: Any, size: tuple[int, int]) -> SurfaceLayout:
     rows, columns = frame.shape[:2]
     told = frame.framesize
     num_bytes = int(told() if callable(told) else told)
-    pitch = num_bytes // rows
+    pitch = columns * round(num_bytes / (rows * columns))
     name = str(frame.format).rsplit(".", 1)[-1]
     separate = name.startswith("YUV444")
-    width, height = columns, rows // 3 if separate else rows * 2 // 3
+    # Of an odd number of lines half a line of chroma is left out of the shape and the size, but not of the memory.
+    width, height = columns, rows // 3 if separate else (2 * rows + 1) // 3
     plane = pitch * height
+    num_bytes = 3 * plane if separate else plane + pitch * ((height + 1) // 2)
     if (even(width), even(height)) == (even(size[0]), even(size[1])):
         width, height = size
     return SurfaceLayout(width, height, pitch, num_bytes, (0, plane, 2 * plane if separate else -1), name)
