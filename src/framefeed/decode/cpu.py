@@ -47,8 +47,12 @@ _TELLS_LATE = frozenset({"h264", "mpeg4"})
 # comes out. MPEG-4's does not always notice the same; AV1's (dav1d) has given out a neighbour first.
 _FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 
-# Decoders that a flush does not rid of what they made of damage.
-_NOT_FLUSHED = frozenset({"mpeg4"})
+# Decoders that a flush rids of everything: references, tables, and what they made of damage. Of the others, some have no
+# flush, and would go on from pictures of another video where a stream has lost its first one.
+_FLUSHED = frozenset(
+    ("h264", "hevc", "vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "vc1", "wmv3")
+    + ("png", "prores", "dnxhd", "jpeg2000", "rawvideo", "dvvideo")
+)
 
 # Decoders that write every pixel of a picture or fail: dav1d; FFmpeg's for VP9, which has no early end; and those that
 # fill what they could not read from other pictures.
@@ -72,8 +76,10 @@ def _blocks(stream: StreamInfo) -> Blocks | None:
             return Blocks(block_size(stream.extradata), padded=False)
         case "vp8":
             return Blocks(16, last_column=True)
-        case "h264" | "mpeg1video" | "mpeg2video" | "vc1" | "wmv3":
+        case "h264":
             return Blocks(16, fields=True)
+        case "mpeg1video" | "mpeg2video" | "vc1" | "wmv3":
+            return Blocks(8, all_planes=True, fields=True)
         case "mjpeg" | "prores":
             return Blocks(8, all_planes=True)
         case _:
@@ -156,12 +162,12 @@ class CpuSession:
     def reset(self) -> None:
         """Makes the context ready for another group or file."""
         self._fed.clear()
-        if self._stream.codec in _NOT_FLUSHED:
+        if self._stream.codec not in _FLUSHED:
             self._context = self._make_context()
-        else:
-            self._context.flush_buffers()
-            if self._unwritten is not None:
-                self._unwritten.forget()
+            return
+        self._context.flush_buffers()
+        if self._unwritten is not None:
+            self._unwritten.forget()
 
     def _pictures(self, packet: av.Packet[Any] | None) -> list[tuple[int, Any]]:
         try:

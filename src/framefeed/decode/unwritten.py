@@ -30,14 +30,13 @@ __all__ = ["Blocks", "UnwrittenPixels"]
 
 _CONTEXT_BYTES = 1024  # the part of AVCodecContext that is searched; the structure is larger in every release since 5.0
 
-# Two words of a mark are enough to tell it from pixels, one to tell most pixels from it.
+# Eight bytes of a mark are enough to tell it from pixels.
 _FIRST, _SECOND = (int(word) for word in np.frombuffer(os.urandom(16), np.uint64))
 
 _MAX_VIEWS = 256  # a pool has a few dozen pictures
 
 # In an unwritten block, filters of a written neighbour change up to three pixels at the edge.
 _INSET = 3
-_MARK_WIDTH = 4
 
 
 class Blocks(NamedTuple):
@@ -186,7 +185,7 @@ class _Slot:
 _idle_slots: deque[_Slot] = deque()
 
 _Places = tuple[NDArray[Any], int, NDArray[Any] | None, int]
-"""Memory with the mark that belongs there; and, where one word is not enough to tell it, that of a second."""
+"""Memory with the mark that belongs there; and, where its words are too short to tell it, the same once more."""
 
 
 class UnwrittenPixels:
@@ -301,20 +300,22 @@ def _everywhere(memory: _Memory, used: int, height: int) -> list[_Places]:
 
 
 def _in_blocks(memory: _Memory, blocks: Blocks, width: int, height: int, sample: int) -> list[_Places]:
-    """Four pixels of two lines in each block, or of two lines of each field."""
+    """Eight bytes of a line in each block, or of a line of each field; where that is too much, four of two lines."""
     line, size = memory.line, blocks.size
     fields = 2 if blocks.fields else 1
-    inset = min(_INSET, (size - _MARK_WIDTH) // 2)
-    down = -(-height // size) if blocks.padded else (height - inset - 2 * fields) // size + 1
-    across = -(-width // size) if blocks.padded else (width - inset - _MARK_WIDTH) // size + 1
+    word = np.dtype(np.uint64 if size == 8 or sample == 2 else np.uint32)
+    used = word.itemsize // sample
+    inset, lines = min(_INSET, (size - used) // 2), fields * (8 // word.itemsize)
+    down = -(-height // size) if blocks.padded else (height - _INSET - lines) // size + 1
+    across = -(-width // size) if blocks.padded else (width - inset - used) // size + 1
     if line < width * sample or down < 1 or across < 1:
         return []
     column = across - 1 if blocks.last_column else 0
-    word = np.dtype(np.uint32 if sample == 1 else np.uint64)
     shape, strides = (fields, down, across - column), (line, size * line, size * sample)
-    begin = inset * line + (column * size + inset) * sample
-    first, second = (_array(memory, begin + number * fields * line, shape, strides, word) for number in range(2))
-    if first is None or second is None:
+    begin = min(_INSET, (size - lines) // 2) * line + (column * size + inset) * sample
+    first = _array(memory, begin, shape, strides, word)
+    second = _array(memory, begin + fields * line, shape, strides, word) if word.itemsize == 4 else None
+    if first is None or (second is None and word.itemsize == 4):
         return _in_blocks(memory, blocks._replace(padded=False), width, height, sample) if blocks.padded else []
     most = 2 ** (8 * word.itemsize) - 1
     return [(first, _FIRST & most, second, _SECOND & most)]
