@@ -47,8 +47,8 @@ _TELLS_LATE = frozenset({"h264", "mpeg4"})
 # comes out. MPEG-4's does not always notice the same; AV1's (dav1d) has given out a neighbour first.
 _FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 
-# Decoders that a flush rids of everything: references, tables, and what they made of damage. Of the others, some have no
-# flush, and would go on from pictures of another video where a stream has lost its first one.
+# Decoders that a flush rids of everything: references, tables, and what they made of damage. Of the others, some have
+# no flush, and would go on from pictures of another video where a stream has lost its first one.
 _FLUSHED = frozenset(
     ("h264", "hevc", "vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "vc1", "wmv3")
     + ("png", "prores", "dnxhd", "jpeg2000", "rawvideo", "dvvideo")
