@@ -111,9 +111,56 @@ def test_ranks_share_the_batches_of_one(kind: Any, world: int) -> None:
         shares = [list(sampler) for sampler in ranks]
         assert [len(share) for share in shares] == [len(sampler) for sampler in ranks]
         assert sorted(itertools.chain.from_iterable(shares)) == sorted(alone)
-        if kind == "stream":  # whole clips
-            clips = [{_place(sample)[0] for sample in _flat(share)} for share in shares]
-            assert sum(map(len, clips)) == len(set().union(*clips)) == 6
+
+
+def test_six_clips_on_three_ranks() -> None:
+    """Whole groups of clips would give 84, 84 and 0 batches."""
+    counts = (84,) * 6
+    ranks = [_sampler(4, counts=counts, frame_read_type="stream", rank=rank, world=3) for rank in range(3)]
+    assert [len(list(sampler)) for sampler in ranks] == [56, 56, 56]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_ranks_differ_by_a_batch_at_most(kind: Any) -> None:
+    random = np.random.default_rng(19)
+    for _ in range(400):
+        counts = tuple(random.integers(0, random.choice([2, 10, 60]), random.integers(1, 12)).tolist())
+        group_num, world, epoch = (int(random.integers(1, most)) for most in (9, 9, 4))
+        shuffle, drop_uneven = (bool(random.integers(2)) for _ in range(2))
+        options = {"counts": counts, "frame_read_type": kind, "shuffle": shuffle, "seed": 5}
+        alone = _sampler(group_num, **options)
+        alone.set_epoch(epoch)
+        batches = list(alone)
+        drop_uneven &= len(batches) >= world
+        shares = []
+        for rank in range(world):
+            sampler = _sampler(group_num, rank=rank, world=world, drop_uneven=drop_uneven, **options)
+            sampler.set_epoch(epoch)
+            share = list(sampler)
+            assert len(sampler) == len(share)
+            done = int(random.integers(len(share) + 1))
+            again = _sampler(group_num, rank=rank, world=world, drop_uneven=drop_uneven, **options)
+            again.load_state_dict(json.loads(json.dumps(sampler.state_dict(done))))
+            assert list(again) == share[done:]
+            shares.append(share)
+
+        lengths = [len(share) for share in shares]
+        assert max(lengths) - min(lengths) <= (0 if drop_uneven else 1)
+        found = [batch for share in shares for batch in share]
+        kept = len(batches) - len(batches) % world if drop_uneven else len(batches)
+        assert sorted(found) == sorted(batches[:kept])
+        if not drop_uneven:
+            assert sorted(_flat(found)) == list(range(sum(counts)))
+        ends = np.cumsum(counts)
+        for share in shares if kind == "stream" else ():
+            places: dict[int, list[int]] = {}
+            for batch in share:
+                clips = np.searchsorted(ends, batch, side="right").tolist()
+                assert len(set(clips)) == len(clips)  # one sample each of several clips
+                for clip, sample in zip(clips, batch, strict=True):
+                    places.setdefault(clip, []).append(sample)
+            for samples in places.values():  # a run of the clip, in its order
+                assert samples == list(range(samples[0], samples[0] + len(samples)))
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -133,8 +180,9 @@ def test_equal_numbers_of_batches(kind: Any, world: int) -> None:
 
 
 def test_nothing_would_be_left_for_anybody() -> None:
-    with pytest.raises(ValueError, match="not a batch for each of the 4 ranks; give a smaller group_num"):
-        _sampler(3, frame_read_type="stream", rank=0, world=4, drop_uneven=True)
+    for kind, group_num in (("stream", 1), ("random", 3)):
+        with pytest.raises(ValueError, match="not a batch for each of the 4 ranks; give a smaller group_num"):
+            _sampler(group_num, counts=(1, 2), frame_read_type=kind, rank=0, world=4, drop_uneven=True)
 
 
 def test_ranks_are_those_of_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +249,11 @@ def test_between_epochs_the_number_of_ranks_may_change() -> None:
 def test_damaged_states(damage: dict[str, Any]) -> None:
     with pytest.raises(StateError, match="is damaged"):
         _sampler().load_state_dict({**_sampler().state_dict(1), **damage})
+    state = _sampler(2, frame_read_type="stream", rank=0, world=2).state_dict(99)
+    with pytest.raises(StateError, match="99 batches are done of an epoch that has fewer"):
+        _sampler(2, frame_read_type="stream", rank=1, world=2).load_state_dict(state)
+    with pytest.raises(StateError, match="is no state of"):
+        _sampler().load_state_dict([])  # type: ignore[arg-type]
     state = _sampler().state_dict(1)
     del state[next(iter(damage))]
     with pytest.raises(StateError, match="is damaged"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Literal
@@ -37,8 +36,11 @@ class VideoClipSampler(Sampler[list[int]]):
 
     With ``"stream"`` the clips of a batch stay together and are read through from their first frame to their last; the
     next clips follow. A batch has fewer samples where some of its clips have ended. With ``"random"`` every batch is
-    made of any samples of any clips. Each sample comes once an epoch. Batches are the same for any number of ranks:
-    each rank takes its share of them, of whole clips for streams.
+    made of any samples of any clips. Each sample comes once an epoch.
+
+    Batches are the same for any number of ranks, which share them so that their numbers of batches differ by one at
+    most. For streams each rank reads one run of consecutive batches: a rank may begin, and another end, in the middle
+    of clips. For ``"random"`` ranks take turns.
 
     Args:
         dataset: A ``MultiCameraDataset``, or a ``VideoDataset`` whose files are the clips.
@@ -47,7 +49,8 @@ class VideoClipSampler(Sampler[list[int]]):
         shuffle: Whether clips (for streams) or samples come in another order each epoch.
         seed: For these orders.
         rank, world: Which of how many processes this is; None asks ``torch.distributed``, where it is used.
-        drop_uneven: Leaves out what would give some ranks more batches than others.
+        drop_uneven: Leaves out the epoch's last batches, fewer than there are ranks, so that all ranks have the same
+            number of batches, as ``DistributedDataParallel`` needs it.
 
     Attributes:
         epoch: The epoch that the next iteration is of; ``set_epoch`` changes it.
@@ -79,7 +82,7 @@ class VideoClipSampler(Sampler[list[int]]):
         if drop_uneven and len(dataset) and not len(self):
             raise ValueError(
                 f"with drop_uneven nothing is left: there is not a batch for each of the {self.world} ranks; give a "
-                "smaller group_num"
+                "smaller group_num, or fewer ranks"
             )
 
     def set_epoch(self, epoch: int) -> None:
@@ -102,6 +105,8 @@ class VideoClipSampler(Sampler[list[int]]):
         Raises:
             StateError: It belongs to another sampler, or was taken in mid-epoch with another number of ranks.
         """
+        if not isinstance(state, dict):
+            raise StateError("state", "is no state of a VideoClipSampler")
         own = self._identity()
         different = [text for name, text in _SAME.items() if state.get(name) != own[name]]
         if different:
@@ -116,6 +121,8 @@ class VideoClipSampler(Sampler[list[int]]):
                 f"was taken in the middle of an epoch by {state.get('world')} ranks, here are {self.world}; the number "
                 "of ranks can change between epochs only",
             )
+        if done > -(-self._count(epoch) // self.world):
+            raise StateError("state", f"is damaged: {done} batches are done of an epoch that has fewer")
         self.epoch, self._skip = epoch, done
 
     def _identity(self) -> dict[str, Any]:
@@ -130,48 +137,54 @@ class VideoClipSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Batches of an epoch, on this rank."""
-        if self.frame_read_type == "random":
-            return len(range(self.rank, self._usable(-(-len(self.dataset) // self.group_num)), self.world))
-        return sum(length for _, length in self._streams())
+        return len(self._share())
 
     def __iter__(self) -> Iterator[list[int]]:
         skip, self._skip = self._skip, 0
-        batches = self._random() if self.frame_read_type == "random" else self._stream()
-        yield from itertools.islice(batches, skip, None)
+        share = self._share()[skip:]
+        yield from self._random(share) if self.frame_read_type == "random" else self._stream(share)
 
-    def _random(self) -> Iterator[list[int]]:
-        numbers = self._mixed(len(self.dataset), _SAMPLES)
-        count = self._usable(-(-len(numbers) // self.group_num))
-        for batch in range(self.rank, count, self.world):
-            yield numbers[batch * self.group_num : (batch + 1) * self.group_num].tolist()
+    def _share(self) -> range:
+        """The numbers of this rank's batches among those of the epoch."""
+        count = self._count(self.epoch)
+        if self.frame_read_type == "random":
+            return range(self.rank, count, self.world)
+        return range(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
-    def _stream(self) -> Iterator[list[int]]:
-        counts = self.dataset.counts
-        firsts = np.cumsum(counts) - counts
-        for clips, length in self._streams():
-            for step in range(length):
-                yield [int(firsts[clip]) + step for clip in clips.tolist() if step < counts[clip]]
-
-    def _streams(self) -> list[tuple[NDArray[np.int64], int]]:
-        """The clips that this rank reads together, and how many batches they give."""
-        counts = self.dataset.counts
-        used = np.flatnonzero(counts)
-        order = used[self._mixed(len(used), _CLIPS)]
-        groups = [order[low : low + self.group_num] for low in range(0, len(order), self.group_num)]
-        lengths = [int(counts[clips].max()) for clips in groups]
-        turns = range(self.rank, self._usable(len(groups)), self.world)
-        if self.drop_uneven:  # those that the ranks read at the same time are cut to the shortest
-            step = self.world
-            return [(groups[turn], min(lengths[turn - turn % step :][:step])) for turn in turns]
-        return [(groups[turn], lengths[turn]) for turn in turns]
-
-    def _usable(self, count: int) -> int:
+    def _count(self, epoch: int) -> int:
+        """Batches of an epoch, of all ranks together."""
+        if self.frame_read_type == "random":
+            count = -(-len(self.dataset) // self.group_num)
+        else:
+            count = sum(length for _, length in self._streams(epoch))
         return count - count % self.world if self.drop_uneven else count
 
-    def _mixed(self, count: int, purpose: int) -> NDArray[np.int64]:
+    def _random(self, share: range) -> Iterator[list[int]]:
+        numbers = self._mixed(len(self.dataset), self.epoch, _SAMPLES)
+        for batch in share:
+            yield numbers[batch * self.group_num : (batch + 1) * self.group_num].tolist()
+
+    def _stream(self, share: range) -> Iterator[list[int]]:
+        counts = self.dataset.counts
+        firsts = np.cumsum(counts) - counts
+        begin = 0
+        for clips, length in self._streams(self.epoch):
+            for step in range(max(share.start - begin, 0), min(share.stop - begin, length)):
+                yield [int(firsts[clip]) + step for clip in clips.tolist() if step < counts[clip]]
+            begin += length
+
+    def _streams(self, epoch: int) -> list[tuple[NDArray[np.int64], int]]:
+        """The clips that are read together, and how many batches they give."""
+        counts = self.dataset.counts
+        used = np.flatnonzero(counts)
+        order = used[self._mixed(len(used), epoch, _CLIPS)]
+        groups = [order[low : low + self.group_num] for low in range(0, len(order), self.group_num)]
+        return [(clips, int(counts[clips].max())) for clips in groups]
+
+    def _mixed(self, count: int, epoch: int, purpose: int) -> NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(count, dtype=np.int64)
-        return np.argsort(keys(count, self.seed, self.epoch, purpose), kind="stable").astype(np.int64, copy=False)
+        return np.argsort(keys(count, self.seed, epoch, purpose), kind="stable").astype(np.int64, copy=False)
 
 
 def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
