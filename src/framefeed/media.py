@@ -231,8 +231,32 @@ class BytesMedia:
         return BytesMedia, (bytes(self.data),)
 
 
+# Wrappers that hand on the bytes of a plain file as they are, and the attribute that holds it. Others that have a
+# descriptor may not: that of a gzip file reads what is compressed.
+_WRAPPERS = {
+    "_io.BufferedReader": "raw",
+    "_io.BufferedRandom": "raw",
+    "tempfile._TemporaryFileWrapper": "file",
+    "fsspec.implementations.local.LocalFileOpener": "f",
+}
+
+
+def _plain_file(file: Any) -> io.FileIO | None:
+    """The regular file of the operating system whose bytes an object reads; None for any other object."""
+    while type(file) is not io.FileIO:
+        attribute = _WRAPPERS.get(f"{type(file).__module__}.{type(file).__qualname__}")
+        if attribute is None:
+            return None
+        file = getattr(file, attribute)
+    return file if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
 class FileMedia:
-    """A file-like object with ``read`` and ``seek``; reads are serialised because they share its offset."""
+    """A file-like object with ``read`` and ``seek``.
+
+    An open file of the operating system is read at positions: its offset belongs to all forked processes together.
+    Other objects are read under a lock, and only in the process that they were given to.
+    """
 
     def __init__(self, file: Any) -> None:
         missing = [method for method in ("read", "seek") if not callable(getattr(file, method, None))]
@@ -240,21 +264,41 @@ class FileMedia:
             raise TypeError(f"a file-like source needs the methods read and seek; {file!r} lacks {', '.join(missing)}")
         self.file = file
         self._lock = threading.Lock()
-        with self._lock:
-            self._size = int(file.seek(0, os.SEEK_END))
+        self._size = int(file.seek(0, os.SEEK_END))  # writes out what is buffered, too
+        self._plain = _plain_file(file)
+        self._process = os.getpid()
 
     @property
     def name(self) -> str:
         """The object's name where it has one."""
-        return str(getattr(self.file, "name", None) or f"<{type(self.file).__name__}>")
+        name = getattr(self.file, "name", None)  # a number where the file has none
+        return name if isinstance(name, str) and name else f"<{type(self.file).__name__}>"
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Size as it was when the object was handed over."""
-        return self._size, 0
+        """Size and time of the last change of an open file; else the size when the object was handed over."""
+        if self._plain is None:
+            return self._size, 0
+        status = os.fstat(self._plain.fileno())
+        return status.st_size, status.st_mtime_ns
 
     def read(self, offset: int, length: int) -> bytes:
-        """Seek and read under a lock."""
+        """Bytes from ``offset``; safe from any thread.
+
+        Raises:
+            SourceError: The object belongs to another process.
+        """
+        if self._plain is not None:
+            try:
+                return _read_fully(self._plain.fileno(), offset, length)
+            except OSError as error:
+                raise source_error(self.name, error) from None
+        if self._process != os.getpid():
+            reason = (
+                f"a {type(self.file).__name__} object cannot be read in a forked process, which shares its state with "
+                "the parent; open it in that process, or give a path, an open local file or bytes"
+            )
+            raise SourceError(self.name, reason)
         with self._lock:
             self.file.seek(offset, os.SEEK_SET)
             parts = []
@@ -380,6 +424,8 @@ def open_media(source: Any) -> Media:
         return BytesMedia(source)
     if hasattr(source, "numpy") and hasattr(source, "dtype"):  # torch.Tensor, without importing torch
         return BytesMedia(memoryview(source.contiguous().numpy()).cast("B"))
+    if isinstance(source, io.BytesIO) and (type(source).read, type(source).seek) == (io.BytesIO.read, io.BytesIO.seek):
+        return BytesMedia(source.getvalue())  # no copy as long as nothing is written to it
     if hasattr(source, "read"):
         return FileMedia(source)
     raise TypeError(
