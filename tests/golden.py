@@ -22,7 +22,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -151,7 +151,8 @@ def _dataset(folder: Path, length: int) -> VideoDataset:
 def batches(folder: Path) -> Facts:
     """Batches of all orders x budgets x threads x seeds, and counters with one thread."""
     orders = ["sequential", "shuffle", "chunked:4", "buffered:32"]
-    for length, order, budget, threads, seed in itertools.product((1, 4), orders, (0, 200_000, "1GiB"), (1, 2), (0, 5)):
+    budgets: tuple[int | str, ...] = (0, 200_000, "1GiB")
+    for length, order, budget, threads, seed in itertools.product((1, 4), orders, budgets, (1, 2), (0, 5)):
         loader = VideoLoader(
             _dataset(folder, length), batch_size=8, order=order, seed=seed, memory_budget=budget, num_threads=threads
         )
@@ -166,7 +167,8 @@ def batches(folder: Path) -> Facts:
 def separated(folder: Path) -> Facts:
     """Batches that separated workers read, with and without worker processes."""
     names = ["h264_bframes", "hevc_open_gop"]
-    for how, workers in itertools.product(("random", "stream"), (0, 1)):
+    ways: tuple[Literal["random", "stream"], ...] = ("random", "stream")
+    for how, workers in itertools.product(ways, (0, 1)):
         dataset = VideoDataset([clips.make(name, folder) for name in names], sequence_length=1)
         sampler = VideoClipSampler(dataset, group_num=2, frame_read_type=how, seed=3)
         packets = PacketDataset(dataset)
