@@ -7,6 +7,7 @@ import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from framefeed.machine import available_cpus
 from framefeed.media import Media, PathMedia, check_unchanged, open_media
 from framefeed.native import NativeFrame
 from framefeed.plan import Plan
+from framefeed.plan.ticks import Ticks, exact_fraction, exact_time
 from framefeed.process.transforms import CenterCrop, Geometry, RandomCrop, Resize, compile_transforms
 from framefeed.reading import FrameReader
 from framefeed.source import media_of
@@ -196,14 +198,16 @@ class VideoDecoder:
         return self._batch(self._played_at(_floats(seconds)))
 
     def get_frames_played_in_range(
-        self, start_seconds: float, stop_seconds: float, fps: float | None = None
+        self, start_seconds: float, stop_seconds: float, fps: float | Fraction | None = None
     ) -> FrameBatch:
         """Frames shown in the half-open range [start_seconds, stop_seconds).
 
         Args:
             start_seconds: Start of the range. The frame that is being shown then is the first.
             stop_seconds: End of the range, not included.
-            fps: Resamples to that rate: one frame for each tick, repeated or left out as needed.
+            fps: Resamples to that rate: the frames that are shown at ``start_seconds``, ``start_seconds + 1 / fps`` and
+                so on, repeated or left out as needed; as many as the length of the range times ``fps``, rounded. A
+                float stands for the simple fraction that is rounded to it: 29.97 for 2997/100, 1 / 3 for a third.
 
         Raises:
             ValueError: The range is not within the stream, or ``fps`` is not positive.
@@ -229,7 +233,7 @@ class VideoDecoder:
         stop = int(np.searchsorted(self._begin_times, stop_seconds, side="left"))
         return self._batch(np.arange(first, max(stop, first + 1), dtype=np.int64))
 
-    def get_all_frames(self, fps: float | None = None) -> FrameBatch:
+    def get_all_frames(self, fps: float | Fraction | None = None) -> FrameBatch:
         """All frames, resampled where ``fps`` is given."""
         return self.get_frames_played_in_range(self.index.begin_seconds, self.index.end_seconds, fps)
 
@@ -272,16 +276,15 @@ class VideoDecoder:
                 )
         return np.searchsorted(self._begin_times, np.asarray(seconds, np.float64), side="right").astype(np.int64) - 1
 
-    def _resampled(self, start_seconds: float, stop_seconds: float, fps: float) -> FrameBatch:
+    def _resampled(self, start_seconds: float, stop_seconds: float, fps: float | Fraction) -> FrameBatch:
         if not (fps > 0 and math.isfinite(fps)):
             raise ValueError(f"fps must be positive, got {fps}")
-        # The count comes from the length of the range and each time from its number, so that no error adds up.
-        count = math.floor((stop_seconds - start_seconds) * fps + 0.5)
-        ticks = start_seconds + np.arange(count) / fps
-        chosen = np.searchsorted(self._begin_times, ticks, side="right").astype(np.int64) - 1
-        batch = self._batch(np.maximum(chosen, 0))
-        batch.pts_seconds = torch.from_numpy(ticks)
-        batch.duration_seconds = torch.full((count,), 1.0 / fps, dtype=torch.float64)
+        base = self.index.stream.time_base
+        rate = exact_fraction(fps)
+        ticks = Ticks(exact_time(start_seconds, base), exact_time(stop_seconds, base), rate)
+        batch = self._batch(ticks.frames(self.index.packets.frame_pts, base))
+        batch.pts_seconds = torch.from_numpy(ticks.seconds())
+        batch.duration_seconds = torch.full((ticks.count,), float(1 / rate), dtype=torch.float64)
         return batch
 
     def _one(self, number: int) -> torch.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.index.video_index import VideoIndex
+from framefeed.plan.ticks import Ticks
 
 __all__ = ["Timeline", "make_timeline", "nominal_rate", "part_of"]
 
@@ -69,24 +70,16 @@ def make_timeline(index: VideoIndex, fps: Fraction | None) -> Timeline:
 
 def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shift: Fraction) -> Timeline:
     begin = Fraction(int(pts[0]), scale)
-    count = max(1, math.floor((Fraction(end, scale) - begin) * fps + Fraction(1, 2)))
-    ticks = np.arange(count, dtype=np.int64)
-    step = scale / fps  # of the source's units for each tick
-    chosen = np.searchsorted(pts, int(pts[0]) + _floor_times(ticks, step), side="right") - 1
+    ticks = Ticks(begin, max(Fraction(end, scale), begin + 1 / fps), fps)  # at least one
+    chosen = ticks.frames(pts, Fraction(1, scale))
     # Ticks and the first frame's time as whole numbers of the same unit, where there is one that MP4 has room for.
     unit = math.lcm(begin.denominator, fps.numerator)
     if unit > MAX_TICKS:
         unit = fps.numerator * max(1, MAX_SCALE // fps.numerator)
     each = unit // fps.numerator * fps.denominator
     first = round(begin * unit)
-    return Timeline(chosen, first + ticks * each, np.full(count, each), Fraction(1, unit), shift)
-
-
-def _floor_times(ticks: NDArray[np.int64], step: Fraction) -> NDArray[np.int64]:
-    """``floor(tick * step)``, exactly."""
-    if len(ticks) * step.numerator < 1 << 62:
-        return ticks * step.numerator // step.denominator
-    return np.array([int(tick) * step.numerator // step.denominator for tick in ticks.tolist()], np.int64)
+    times = first + np.arange(ticks.count, dtype=np.int64) * each
+    return Timeline(chosen, times, np.full(ticks.count, each), Fraction(1, unit), shift)
 
 
 def part_of(timeline: Timeline, first: int, stop: int) -> Timeline:
