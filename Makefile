@@ -9,7 +9,7 @@ BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types docs bench bench-training bench-gpu clean
+.PHONY: help demo test lint types docs figures bench bench-training bench-gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ types: $(VENV)/.installed-dev ## mypy, strict
 docs: $(VENV)/.installed-dev ## the documentation site, in site/; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+figures: $(VENV)/.installed-dev ## write tables and pictures of the documentation from benchmarks/results
+	@$(VENV)/bin/python docs/tools/texts.py
+	@$(VENV)/bin/python docs/tools/pictures.py
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
 	@$(BENCH_VENV)/bin/python -m framefeed.bench --output .bench/results.json $(BENCH)

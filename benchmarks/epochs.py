@@ -18,6 +18,7 @@ from typing import Any
 from framefeed import ProcessDesc, VideoDataset, VideoLoader, samples
 from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import scene_painter
+from framefeed.bench.stamps import stamped
 
 
 def make_clips(folder: Path) -> list[Path]:
@@ -85,7 +86,7 @@ def main() -> None:
         for _ in range(arguments.repeat):
             for known in runs:
                 runs[known].append(run(arguments, share, known))
-        row: dict[str, Any] = {"share": share}
+        row = stamped({"share": share})
         for known, name in ((False, "alone"), (True, "known")):
             rates, decoded = zip(*runs[known], strict=True)
             row[name] = {

@@ -4,7 +4,15 @@
 #     benchmarks/gpu.sh clips tests random memcheck separation step loader targets inference readers
 #
 # Python, torch with CUDA, PyNvVideoCodec and PyAV are those of the machine: PYTHON names another one. Clips are kept in
-# CLIPS, results are written to RESULTS. A part that fails does not keep the others from being run.
+# CLIPS, results are written to RESULTS. A part that fails does not keep the others from being run. Where time is short:
+#
+#     clips                     SETS: of drive (for separation and step), loader, inference and readers
+#     tests                     JOBS: processes
+#     random                    RANDOM_MINUTES, for clips and for loaders; SEED
+#     loader                    MINUTES without endurance; ENDURANCE: batches; LOADER: further arguments
+#     readers                   READERS: names; REPEAT; BATCHES
+#     separation                EPOCHS; REPEAT; WORKERS
+#     inference, step           INFERENCE, STEP: further arguments
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -12,15 +20,25 @@ CLIPS=${CLIPS:-.bench/gpu}
 RESULTS=${RESULTS:-benchmarks/results}
 GPU=${GPU:-h200}  # in the names of results
 export PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+export FRAMEFEED_REQUIRE_GPU=1  # tests fail here where they would be skipped
 mkdir -p "$CLIPS" "$RESULTS"
 
-# All clips, so that nothing is encoded while something is measured.
+# Clips, so that nothing is encoded while something is measured; side by side, as some are encoded by one process.
 clips() {
-  "$PYTHON" -m framefeed.bench.camera_clips "$CLIPS/drive" &&
-    "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --only-clips &&
-    "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips &&
-    "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --readers framefeed --cases in-order \
-      --max-batches 1 --repeat 1 --least-seconds 0.01 -o "$CLIPS/readers.json"
+  local set status=0 jobs=()
+  for set in ${SETS:-drive loader inference readers}; do
+    case $set in
+      drive) "$PYTHON" -m framefeed.bench.camera_clips "$CLIPS/drive" & ;;
+      loader) "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --only-clips & ;;
+      inference) "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips & ;;
+      readers) "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --readers framefeed \
+        --cases in-order --max-batches 1 --repeat 1 --least-seconds 0.01 -o "$CLIPS/readers.json" & ;;
+      *) echo "SETS: no clips for $set; possible: drive loader inference readers" >&2; return 2 ;;
+    esac
+    jobs+=($!)
+  done
+  for set in "${jobs[@]}"; do wait "$set" || status=1; done
+  return $status
 }
 
 # Side by side in a few processes: most of the time goes into making clips, and into compiling kernels.
@@ -79,7 +97,7 @@ separation() {
 }
 
 loader() {
-  "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --minutes "${MINUTES:-7}" --endurance 10000 \
+  "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --minutes "${MINUTES:-7}" --endurance "${ENDURANCE:-10000}" \
     --output "$RESULTS/gpu-$GPU.json" ${LOADER:-}
 }
 
@@ -90,7 +108,7 @@ targets() {
 
 inference() {
   "$PYTHON" -m framefeed.bench.inference --device cuda --clips "$CLIPS/inference" \
-    --output "$RESULTS/inference-$GPU.json"
+    --output "$RESULTS/inference-$GPU.json" ${INFERENCE:-}
 }
 
 readers() {
@@ -100,7 +118,7 @@ readers() {
 
 # What decoding does to the training step beside it.
 step() {
-  "$PYTHON" -m framefeed.bench.step --index_file "$CLIPS/drive/index_frame.json" --output "$RESULTS/step-$GPU.json"
+  "$PYTHON" -m framefeed.bench.step --index_file "$CLIPS/drive/index_frame.json" --output "$RESULTS/step-$GPU.json" ${STEP:-}
 }
 
 status=0

@@ -20,6 +20,7 @@ from typing import Any
 
 from framefeed import VideoDecoder, reading
 from framefeed.bench.__main__ import machine, versions
+from framefeed.bench.stamps import stamped
 
 WITH = reading.FrameReader._is_worth_staying
 
@@ -72,12 +73,14 @@ def main() -> None:
     arguments = parser.parse_args()
     sets = {Path(path).name: [path] for path in arguments.videos}
     sets["all of them in turn"] = arguments.videos
-    document = {
-        "command": shlex.join(["python", *sys.argv]),
-        "machine": machine(0),
-        "versions": versions(),
-        "results": {},
-    }
+    document = stamped(
+        {
+            "command": shlex.join(["python", *sys.argv]),
+            "machine": machine(0),
+            "versions": versions(),
+            "results": {},
+        }
+    )
     for name, paths in sets.items():
         document["results"][name] = found = compare(paths, arguments)
         print(

@@ -15,6 +15,8 @@ import numpy as np
 from drawing import Picture
 from texts import load
 
+from framefeed.bench.exercise.page import exercise_plot
+from framefeed.bench.scatter import study_plot
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable
 from framefeed.plan import Plan, plan_frames
@@ -397,16 +399,18 @@ def logo() -> Picture:
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {
-    "gain": gain,
-    "gop": gop,
-    "layers": layers,
-    "logo": logo,
-    "lookahead": lookahead,
-    "open_gop": open_gop,
-    "path": path,
-    "plan": plan,
-    "separation": separation,
+PICTURES: dict[str, Callable[[], str]] = {
+    "exercise": lambda: exercise_plot(load("exercise-2-cores")),
+    "gain": lambda: gain().svg(),
+    "gop": lambda: gop().svg(),
+    "layers": lambda: layers().svg(),
+    "logo": lambda: logo().svg(),
+    "lookahead": lambda: lookahead().svg(),
+    "open_gop": lambda: open_gop().svg(),
+    "path": lambda: path().svg(),
+    "plan": lambda: plan().svg(),
+    "sampling": lambda: study_plot(load("exercise-2-cores")["study"]),
+    "separation": lambda: separation().svg(),
 }
 
 
@@ -414,7 +418,7 @@ def main() -> int:
     """Draws all of them."""
     ASSETS.mkdir(exist_ok=True)
     for name, draw in PICTURES.items():
-        (ASSETS / f"{name}.svg").write_text(draw().svg(), "utf-8")
+        (ASSETS / f"{name}.svg").write_text(draw(), "utf-8")
     return 0
 
 

@@ -1,7 +1,9 @@
 """``python docs/tools/texts.py``: writes tables from benchmarks/results into the pages that have a place for them.
 
-A place is ``<!-- table: training-2-cores -->``, with ``<!-- /table -->`` behind it. A test compares what stands between
-the two. Help of commands is not kept in pages: ``<!-- help: index -->`` is filled in while the site is built.
+A place is ``<!-- table: training-2-cores -->``, with ``<!-- /table -->`` behind it; ``exercise-2-cores:study`` is one
+of several tables of a file. Each says whether it was measured with the code that is here, as does each line of the list
+in ``benchmarks/README.md``. A test compares. Help of commands is not kept in pages: ``<!-- help: index -->`` is filled
+in while the site is built.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from typing import Any
 from unittest import mock
 
 from framefeed.bench import inference
-from framefeed.bench.readme import gpu_numbers, numbers, readers_numbers, training_numbers
+from framefeed.bench.exercise.page import exercise_table, study_table
+from framefeed.bench.stamps import age
+from framefeed.bench.tables import gpu_numbers, numbers, readers_numbers, training_numbers
 from framefeed.cli import build_parser
 
-__all__ = ["filled", "help_text", "load", "main", "table"]
+__all__ = ["filled", "help_text", "load", "main", "pages", "table"]
 
 DOCS = Path(__file__).resolve().parents[1]
-RESULTS = DOCS.parent / "benchmarks" / "results"
+ROOT = DOCS.parent
+RESULTS = ROOT / "benchmarks" / "results"
 HELP_COLUMNS = "80"
+NOT_MEASURED = "*Not measured yet.*"
 
 Document = dict[str, Any]
 
@@ -36,21 +42,34 @@ def load(name: str) -> Document:
     return document
 
 
-def table(name: str) -> str:
-    """The table of a file of results, and where it comes from; a sentence where there is none yet."""
-    if not (RESULTS / f"{name}.json").exists():
-        return f"*Not measured yet: `benchmarks/results/{name}.json` is not there.*"
-    document = load(name)
+def pages() -> list[Path]:
+    """The pages that can have tables."""
+    return [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+def table(name: str, folder: Path = DOCS) -> str:
+    """A table for pages of a folder, where it comes from, how old it is; a sentence where there is none yet."""
+    file = RESULTS / f"{name.partition(':')[0]}.json"
+    if not file.exists():
+        return NOT_MEASURED
+    document = load(file.stem)
     made_by = document["command"].partition(" --")[0]
-    return f"{TABLES[name](document)}\n\nFrom [{name}.json](../benchmarks/results/{name}.json), made by `{made_by}`."
+    link = Path(os.path.relpath(file, folder)).as_posix()
+    return f"{TABLES[name](document)}\n\nFrom [{file.name}]({link}), made by `{made_by}`. {age(document)}"
 
 
-def filled(page: str) -> str:
-    """A page of docs/ with all its tables as they should be."""
-    return _PLACE.sub(lambda found: f"{found[1]}\n\n{table(found[2])}\n\n{found[3]}", page)
+def filled(text: str, folder: Path = DOCS) -> str:
+    """A page of a folder with all its tables as they should be."""
+    text = _PLACE.sub(lambda found: f"{found[1]}\n\n{table(found[2], folder)}\n\n{found[3]}", text)
+    return _LISTED.sub(lambda found: f"{found[1]} {_age(found[2])} |", text)
+
+
+def _age(name: str) -> str:
+    return age(load(name)) if (RESULTS / f"{name}.json").exists() else NOT_MEASURED
 
 
 _PLACE = re.compile(r"(?s)(<!-- table: (\S+) -->)\n.*?(<!-- /table -->)")
+_LISTED = re.compile(r"(?m)^(\| `(\S+)\.json` \| .* \|) .* \|$")
 
 
 def _machine(document: Document) -> str:
@@ -144,6 +163,8 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "separation-h200": _separation,
     "inference-2-cores": inference.numbers,
     "inference-h200": inference.numbers,
+    "exercise-2-cores:study": study_table,
+    "exercise-2-cores:exercise": exercise_table,
 }
 
 
@@ -159,11 +180,11 @@ def help_text(command: str) -> str:
 
 def main() -> int:
     """Writes all tables."""
-    for page in sorted(DOCS.glob("*.md")):
+    for page in pages():
         text = page.read_text("utf-8")
-        if (new := filled(text)) != text:
+        if (new := filled(text, page.parent)) != text:
             page.write_text(new, "utf-8")
-            print(page.name)
+            print(page.relative_to(ROOT))
     return 0
 
 

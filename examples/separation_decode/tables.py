@@ -26,6 +26,7 @@ from rich.table import Table
 
 import framefeed
 from framefeed.bench.__main__ import machine
+from framefeed.bench.stamps import stamped
 
 MAIN = Path(__file__).with_name("main.py")
 
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
                 summary = _run(args, count, arguments)
                 if summary is None:
                     return 1
-                details.append({"case": case, **summary})
+                details.append(stamped({"case": case, **summary}))
                 results[case][count].append(summary["frames_per_second"])
                 print(f"{case}, {count}: {summary['frames_per_second']:,.0f} frames/s", file=sys.stderr)
         if args.loader:

@@ -25,10 +25,9 @@ from framefeed.bench.gpu_cases import BARE, CASES, HALF_SIZE, OURS, SHORT_EPOCH,
 from framefeed.bench.gpu_clips import SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
 from framefeed.bench.gpu_device import Cpu, Run, side_by_side
 from framefeed.bench.gpu_peers import PeerFailed, PeerProcess, PeerTask
-from framefeed.bench.readme import GPU, gpu_numbers, put_numbers, section
-
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "gpu-h200.json"
+from framefeed.bench.stamps import sources
+from framefeed.bench.tables import gpu_numbers
+from framefeed.versions import source_digest
 
 TINY = (
     ClipSet("cameras", "hevc", 256, 144, gop=8, frames=11, b_frames=0, kilobits=600, files=2),
@@ -249,9 +248,6 @@ def test_all_cases_run_with_a_library(run: Any, monkeypatch: pytest.MonkeyPatch,
     missing = [line for line in text.splitlines() if "| - |" in line]
     assert len(missing) == 1 and "number of epochs known" in missing[0]  # each of its timings takes two epochs
     assert f"| {found['in-order', 'cameras', OURS]['median']:,.0f} |" in text
-    results = tmp_path / "out" / "results.json"
-    readme = put_numbers((ROOT / "README.md").read_text(), *section(results))
-    assert text in readme and put_numbers(readme, "", GPU).count(GPU) == 2
 
 
 def test_without_the_library_the_rest_runs(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,6 +353,27 @@ def test_a_run_that_is_cut_leaves_results(run: Any, tmp_path: Path, monkeypatch:
     assert not document["complete"] and len(document["results"]) == 1
 
 
+def test_other_code_is_not_mixed_in(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_cases, "SINGLE_THREADS", (2,))
+    chosen = ("--no-peers", "--only", "singles")
+    code, document = run(*chosen, "small")
+    assert code == 0 and sources(document) == {"singles, small": source_digest()}
+    code, document = run(*chosen, "cameras", "--go-on", "--endurance", "2")
+    assert code == 0 and set(sources(document)) == {"singles, small", "singles, cameras", "endurance"}
+    assert set(sources(document).values()) == {source_digest()}
+    for part in (document["results"][0], document["results"][1], document["endurance"]):
+        for digest in ("another", None):
+            with monkeypatch.context() as patch:
+                patch.setitem(part, "source", digest)
+                (tmp_path / "out" / "results.json").write_text(json.dumps(document))
+            before = (tmp_path / "out" / "results.json").read_text()
+            assert run(*chosen, "--go-on")[0] == 2
+            assert "was measured with other code" in capsys.readouterr().err
+            assert (tmp_path / "out" / "results.json").read_text() == before
+
+
 def test_cases_that_come_too_late_are_left_out(run: Any) -> None:
     code, document = run("--minutes", "0.00001", "--only", "singles")
     assert code == 0 and document["results"] == [] and len(document["left_out"]) == 2
@@ -449,10 +466,3 @@ def test_a_process_for_peers_survives_them() -> None:
             process.call("hang", task)
     finally:
         process.close()
-
-
-def test_readme_has_a_place_for_the_numbers() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert f"<!-- {GPU} -->" in readme and f"<!-- /{GPU} -->" in readme
-    if RESULTS.exists():
-        assert gpu_numbers(json.loads(RESULTS.read_text())) in readme

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from framefeed.bench import inference
+from framefeed.bench.stamps import sources
 from framefeed.infer.shapes import painted_boxes
+from framefeed.versions import source_digest
 
 
 def test_smoke(tmp_path: Path) -> None:
@@ -16,6 +18,7 @@ def test_smoke(tmp_path: Path) -> None:
     argv = ["--smoke", "--repeat", "1", "--clips", str(tmp_path / "clips"), "--output", str(output)]
     assert inference.main(argv) == 0
     document = json.loads(output.read_text())
+    assert set(sources(document).values()) == {source_digest()}
     (result,) = document["results"]
     assert result["wrong_boxes"] == 0
     assert result["packets_decoded"] <= result["packets_planned"] < result["packets_of_all_frames"]

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from framefeed.bench import store as bench
+from framefeed.bench.stamps import sources
+from framefeed.versions import source_digest
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "store-slow-disk.json"
 
@@ -37,6 +39,7 @@ def test_the_store_is_faster(tmp_path: Path) -> None:
     arguments = ["--files", "2", "--frames", "40", "--requests", "5", "--repeat", "1", "--output", str(output)]
     assert bench.main(arguments) == 0
     document = json.loads(output.read_text())
+    assert set(sources(document).values()) == {source_digest()}
     assert {result["container"] for result in document["results"]} == {"mp4", "mkv", "ts"}
     for result in document["results"]:
         if result["disk"] == "every call":

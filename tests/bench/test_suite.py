@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from framefeed.bench.stamps import sources
 from framefeed.bench.suite import run as suite_run
 from framefeed.bench.suite.config import CASES, Config, requests
 from framefeed.bench.suite.run import Bench
@@ -25,6 +26,7 @@ from framefeed.bench.suite.worker import Job, ReaderFailed, Worker, reader_class
 from framefeed.cli import main
 from framefeed.decoder import VideoDecoder
 from framefeed.errors import InvalidFile
+from framefeed.versions import source_digest
 
 HERE = str(Path(__file__).parent)
 SIZE = {"frames": 48, "width": 320, "height": 180}
@@ -206,6 +208,7 @@ def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: 
     document = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert document == bench.document and document["complete"]
     assert len(document["results"]) == 4 * 2 * 2
+    assert set(sources(document).values()) == {source_digest()}
     for row in document["results"]:
         if row["reader"] == "own_readers:Raises":
             assert "no frames today" in row["error"] and row["median"] is None

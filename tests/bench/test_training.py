@@ -13,6 +13,7 @@ import torch
 
 from framefeed import VideoIndex
 from framefeed.bench import training
+from framefeed.bench.stamps import sources
 from framefeed.bench.training_clips import UNCLEAR, ClipSet, read_frame, write_set
 from framefeed.bench.training_peers import (
     READERS,
@@ -25,6 +26,7 @@ from framefeed.bench.training_peers import (
     Task,
     TaskBatches,
 )
+from framefeed.versions import source_digest
 
 CLIPS = ClipSet(16, files=4, frames=64, width=192, height=128)
 
@@ -94,6 +96,7 @@ def test_all_cases_run(folder: Path, files: tuple[Path, ...], tmp_path: Path, mo
     arguments = ["--smoke", "--seconds", "0.01", "--clips", str(folder), "--cpus", "0", "--output", str(output)]
     assert training.main(arguments) == 0
     document = json.loads(output.read_text())
+    assert set(sources(document).values()) == {source_digest()}
     assert document["versions"]["framefeed"] and document["configuration"]["sets"][0]["files"] == CLIPS.files
     assert [result["case"] for result in document["results"]] == list(training.CASES)
     for result in document["results"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 
 import test_layers
 from docs.pages import ROOT
+from framefeed.versions import source_digest
 
 DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = sorted(path.name for path in (DOCS / "assets").glob("*.svg"))
 
 
@@ -29,9 +32,39 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_tables_are_those_of_the_committed_numbers(tools: Any) -> None:
-    filled = tools("texts").filled
-    stale = [page.name for page in DOCS.glob("*.md") if filled(page.read_text("utf-8")) != page.read_text("utf-8")]
-    assert stale == [], "run: python docs/tools/texts.py"
+    texts = tools("texts")
+    read = {page: page.read_text("utf-8") for page in texts.pages()}
+    stale = [page.name for page, text in read.items() if texts.filled(text, page.parent) != text]
+    assert stale == [], "run: make figures"
+
+
+def test_results_are_listed() -> None:
+    listed = re.findall(r"(?m)^\| `(\S+\.json)` \|", (ROOT / "benchmarks" / "README.md").read_text("utf-8"))
+    there = {path.name for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    assert len(listed) == len(set(listed)) and there <= set(listed)
+
+
+def test_tables_of_earlier_code_are_marked(tools: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    texts = tools("texts")
+    monkeypatch.setattr(texts, "RESULTS", tmp_path)
+    digests = {"now": source_digest(), "then": "0123456789ab", "unknown": None}
+    told = {
+        ("now",): "Measured with this code (source `NOW`).",
+        ("then",): "**Measured with earlier code** (source `0123456789ab`).",
+        ("unknown",): "**Measured with earlier code** (source not noted).",
+        ("now", "then"): "**Measured in part with earlier code** (source `NOW`, `0123456789ab`).",
+    }
+    for names, expected in told.items():
+        for file in ("gpu-h200", "training-2-cores"):
+            document = json.loads((RESULTS / f"{file}.json").read_text("utf-8"))
+            for place, row in enumerate(document["results"]):
+                row["source"] = digests[names[place % len(names)]]
+            document.pop("endurance", None)
+            (tmp_path / f"{file}.json").write_text(json.dumps(document), "utf-8")
+            for page in (ROOT / "README.md", DOCS / "performance.md"):
+                text = texts.filled(page.read_text("utf-8"), page.parent)
+                table = text.partition(f"<!-- table: {file} -->")[2].partition("<!-- /table -->")[0]
+                assert table.rstrip().endswith(expected.replace("NOW", source_digest()))
 
 
 def test_a_stale_table_is_noticed(tools: Any) -> None:
@@ -44,10 +77,8 @@ def test_a_stale_table_is_noticed(tools: Any) -> None:
 
 def test_pictures_are_those_of_the_script(tools: Any) -> None:
     drawn = tools("pictures").PICTURES
-    stale = [
-        name for name, draw in drawn.items() if (DOCS / "assets" / f"{name}.svg").read_text("utf-8") != draw().svg()
-    ]
-    assert stale == [], "run: python docs/tools/pictures.py"
+    stale = [name for name, draw in drawn.items() if (DOCS / "assets" / f"{name}.svg").read_text("utf-8") != draw()]
+    assert stale == [], "run: make figures"
 
 
 def test_the_gain_is_that_of_the_readme(tools: Any) -> None:

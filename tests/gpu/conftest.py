@@ -1,4 +1,7 @@
-"""Tests that need a GPU. Without one they are skipped, or run by Triton's interpreter where TRITON_INTERPRET=1."""
+"""Tests that need a GPU. Without one they are skipped, or run by Triton's interpreter where TRITON_INTERPRET=1.
+
+Where FRAMEFEED_REQUIRE_GPU=1 promises one, nothing is run when it is missing: skipped tests would look like good ones.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,14 @@ MISSING = "needs CUDA" if HAS_TRITON else "needs Triton"
 # Nothing here can even be imported without Triton.
 collect_ignore = [] if HAS_TRITON else ["test_kernels.py"]
 
+if os.environ.get("FRAMEFEED_REQUIRE_GPU") == "1":
+    needed = {
+        "a GPU that torch can use": torch.cuda.is_available(),
+        "Triton, not interpreted": HAS_TRITON and not INTERPRETED,
+        "PyNvVideoCodec": importlib.util.find_spec("PyNvVideoCodec") is not None,
+    }
+    if lacking := [what for what, there in needed.items() if not there]:
+        raise pytest.UsageError(f"FRAMEFEED_REQUIRE_GPU=1 promises what is missing here: {'; '.join(lacking)}")
 
 if INTERPRETED:
     interpreted.count_with_tensors()

@@ -19,6 +19,7 @@ from rich.table import Table
 from framefeed.bench.cases import Case, Entry, make_cases
 from framefeed.bench.clips import REFERENCE_CLIPS, write_reference_clip, write_short_files
 from framefeed.bench.peers import PEERS, installed
+from framefeed.bench.stamps import stamped
 from framefeed.machine import physical_memory
 from framefeed.versions import installed_versions
 
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     for case in make_cases(clips, short_files, catalog, arguments.cases):
         with console.status(f"{case.group}: {case.name}"):
             _time(case, arguments.repeat)
-        results.append(_result(case))
+        results.append(stamped(_result(case)))
         console.print(_table(case))
         if arguments.output:
             _save(arguments, results)

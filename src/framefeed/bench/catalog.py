@@ -14,6 +14,7 @@ import numpy as np
 
 from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import write_short_files
+from framefeed.bench.stamps import stamped
 from framefeed.index.catalog import Catalog
 from framefeed.index.catalog_file import Rows, write_file
 from framefeed.index.catalog_parts import gather
@@ -29,12 +30,14 @@ def main(argv: list[str]) -> int:
     contents = write_short_files(Path(".bench") / "many", 8)
     with tempfile.TemporaryDirectory(dir=".bench") as folder:
         results = {"build": _building(contents, Path(folder)), "open": _opening(contents[0], Path(folder))}
-    document = {
-        "command": "python -m framefeed.bench.catalog benchmarks/results/catalog.json",
-        "machine": machine(0),
-        "versions": versions(),
-        "results": results,
-    }
+    document = stamped(
+        {
+            "command": "python -m framefeed.bench.catalog benchmarks/results/catalog.json",
+            "machine": machine(0),
+            "versions": versions(),
+            "results": results,
+        }
+    )
     Path(argv[0]).write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

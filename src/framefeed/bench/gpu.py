@@ -19,10 +19,11 @@ from framefeed.bench.gpu_cases import CASES, COPIES, OURS, SHARES, Bench, Pace, 
 from framefeed.bench.gpu_clips import SETS, TINY_SETS, ClipSet, write_sets
 from framefeed.bench.gpu_device import Cpu, Device, Gpu
 from framefeed.bench.gpu_peers import BATCH, BUFFER, InProcess, PeerProcess
+from framefeed.bench.stamps import of_other_code, stamped
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.machine import available_cpus
-from framefeed.versions import installed_versions, source_digest
+from framefeed.versions import installed_versions
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -76,13 +77,12 @@ def main(argv: list[str] | None = None) -> int:
                 document.setdefault("left_out", []).append(f"{case}, {clips.name}: it was too late")
                 continue
             result = measure(case, clips, entries, device, seconds, arguments.repeat, say)
-            document["results"].append({**result, "source": source_digest()})
+            document["results"].append(stamped(result))
             document["ratios"] = ratios(document["results"])
             _save(arguments.output, document)
         if arguments.endurance:
             clips = sets[-1]
-            endurance = endure(device, clips, bench.files[clips.name], arguments.endurance, say)
-            document["endurance"] = {**endurance, "source": source_digest()}
+            document["endurance"] = stamped(endure(device, clips, bench.files[clips.name], arguments.endurance, say))
     finally:
         bench.peers.close()
     document["complete"] = True
@@ -179,6 +179,8 @@ def _take_over(document: dict[str, Any], output: Path | None) -> str:
     for name in ("machine", "versions"):
         if earlier[name] != document[name]:
             return f"{output}: was measured with another {name.removesuffix('s')}; without --go-on all is measured anew"
+    if other := of_other_code(earlier):
+        return f"{output}: was measured with other code ({'; '.join(other)}); without --go-on all is measured anew"
     document["earlier"] = [*earlier.get("earlier", []), earlier["command"]]
     document["results"], document["ratios"] = earlier["results"], earlier["ratios"]
     sets = {each["name"]: each for each in [*earlier["configuration"]["sets"], *document["configuration"]["sets"]]}

@@ -15,7 +15,7 @@ from rich.table import Table
 from framefeed.bench.gpu_cases import CASES, OURS
 from framefeed.bench.gpu_clips import SETS
 from framefeed.bench.gpu_tests import BAD
-from framefeed.versions import source_digest
+from framefeed.bench.stamps import of_other_code
 
 __all__ = ["Finding", "compare"]
 
@@ -111,15 +111,6 @@ def _none(what: str, counts: Sequence[int]) -> Finding:
     return Finding(what, "0", f"{sum(counts):,}" if counts else "-", bool(counts) and not any(counts))
 
 
-def _of_other_code(document: dict[str, Any], tests: dict[str, Any] | None) -> list[str]:
-    """What was measured with other code than is here."""
-    stamped = {f"{result['case']}, {result['on']}": result.get("source") for result in document["results"]}
-    stamped |= {"endurance": document["endurance"].get("source")} if "endurance" in document else {}
-    if tests:
-        stamped |= {"tests": tests.get("source"), "memcheck": tests.get("memcheck_source")}
-    return [name for name, source in stamped.items() if source != source_digest()]
-
-
 def main(argv: list[str] | None = None) -> int:
     """Prints both; 0 when all holds, 1 when something does not, 2 when it is not there."""
     parser = argparse.ArgumentParser(prog="python -m framefeed.bench.gpu_targets", description=__doc__)
@@ -140,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         table.add_row(finding.what, finding.asked, finding.got, "yes" if finding.holds else "no")
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
-    other = _of_other_code(document, tests)
+    other = of_other_code(document) + (["tests"] if tests and of_other_code(tests) else [])
     told = f"with other code than is here: {'; '.join(other)}" if other else "with the code that is here"
     console.print(f"measured {told}")
     return 0 if all(finding.holds for finding in found) else 1

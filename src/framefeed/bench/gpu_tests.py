@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 from framefeed.bench.gpu import versions
 from framefeed.bench.gpu_device import Gpu
+from framefeed.bench.stamps import of_other_code, stamped
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
-from framefeed.versions import source_digest
 
 __all__ = ["BAD", "memcheck_errors", "read_reports"]
 
@@ -73,15 +73,17 @@ def _begin(earlier: Path | None) -> dict[str, Any]:
     """A document for what was run here, to which an earlier one is added.
 
     Raises:
-        ValueError: That was made on another machine, or with other versions.
+        ValueError: That was made on another machine, with other versions or with other code.
     """
     resolve_device("cuda")
-    document: dict[str, Any] = {"machine": Gpu().describe(), "versions": versions(), "results": {}}
+    document = stamped({"machine": Gpu().describe(), "versions": versions(), "results": {}})
     if earlier is None or not earlier.exists():
         return document
     found: dict[str, Any] = json.loads(earlier.read_text())
     if any(found[name] != document[name] for name in ("machine", "versions")):
         raise ValueError(f"{earlier}: the tests were run on another machine, or with other versions")
+    if of_other_code(found):
+        raise ValueError(f"{earlier}: the tests were run with other code")
     return found
 
 
@@ -99,11 +101,11 @@ def main(argv: list[str] | None = None) -> int:
         document = _begin(None if arguments.reports else arguments.output)
         results = document["results"]
         if arguments.reports:
-            document |= {"command": arguments.command, "source": source_digest()}
+            document["command"] = arguments.command
             results |= read_reports(arguments.reports, arguments.expected)
             results["processes_that_ended_badly"] = arguments.ended
         if arguments.memcheck:
-            document |= {"memcheck_command": arguments.command, "memcheck_source": source_digest()}
+            document["memcheck_command"] = arguments.command
             results["memcheck_errors"] = memcheck_errors(arguments.memcheck.read_text(errors="replace"))
     except (FramefeedError, ValueError, OSError, ElementTree.ParseError) as error:
         print(f"nothing was written: {error}", file=sys.stderr)

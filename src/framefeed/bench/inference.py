@@ -33,6 +33,7 @@ from rich.table import Table
 from framefeed import infer
 from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import scene_painter
+from framefeed.bench.stamps import stamped
 from framefeed.cached import cached_property
 from framefeed.data import VideoDataset, VideoLoader
 from framefeed.devices import resolve_device
@@ -153,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
             material = Material(case, arguments.clips, device)
         if arguments.only_clips:
             continue
-        result = _measure(material, arguments.repeat, console)
+        result = stamped(_measure(material, arguments.repeat, console))
         document["results"].append(result)
         console.print(_table(case, result))
         if arguments.output:

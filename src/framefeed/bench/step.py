@@ -27,6 +27,7 @@ from rich.table import Table
 
 from framefeed import driver
 from framefeed.bench.__main__ import machine
+from framefeed.bench.stamps import stamped
 from framefeed.data.cameras import MultiCameraDataset
 from framefeed.data.clip_sampler import VideoClipSampler
 from framefeed.data.loader import VideoLoader
@@ -59,12 +60,14 @@ def main(argv: list[str] | None = None) -> int:
     for workers in arguments.workers:
         name = f"loader, {workers} workers" if workers else "loader"
         cases[name] = functools.partial(_beside_loader, step, dataset, workers, arguments.seconds)
-    document: dict[str, Any] = {
-        "command": " ".join(["python -m framefeed.bench.step", *(sys.argv[1:] if argv is None else argv)]),
-        "machine": machine(available_cpus()),
-        "versions": installed_versions(("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")),
-        "results": {},
-    }
+    document = stamped(
+        {
+            "command": " ".join(["python -m framefeed.bench.step", *(sys.argv[1:] if argv is None else argv)]),
+            "machine": machine(available_cpus()),
+            "versions": installed_versions(("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")),
+            "results": {},
+        }
+    )
     if device.type == "cuda":
         document["machine"]["gpu"] = torch.cuda.get_device_name(device)
     console = Console()

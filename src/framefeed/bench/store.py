@@ -34,6 +34,7 @@ from rich.table import Table
 from framefeed import Catalog, VideoDecoder, media
 from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.clips import read_strip, scene_painter
+from framefeed.bench.stamps import stamped
 from framefeed.media import PathMedia
 from framefeed.samples import write_clip
 from framefeed.source import shards
@@ -170,13 +171,13 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the benchmark; 0 when all frames were right."""
     arguments = _parser().parse_args(argv)
     console = Console(stderr=True)
-    results = []
+    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         with console.status("making the clips"):
             contents = _write_contents(Path(folder), min(NUM_CONTENTS, arguments.files), arguments.frames)
         for suffix in CONTAINERS:
             with console.status(f"reading {suffix} files"):
-                results += _measure(suffix, contents, Path(folder) / suffix[1:], arguments)
+                results += map(stamped, _measure(suffix, contents, Path(folder) / suffix[1:], arguments))
     console.print(_table(results))
     if arguments.output:
         document = {

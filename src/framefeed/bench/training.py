@@ -21,6 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from framefeed.bench.__main__ import machine, versions
+from framefeed.bench.stamps import stamped
 from framefeed.bench.training_clips import SETS, SMOKE_SETS, ClipSet, read_frame, write_set
 from framefeed.bench.training_peers import FRAME_BYTES, PREFETCH, READERS, SIZE, WORKERS, Source, Task, installed
 
@@ -119,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
         with console.status(f"{case.name}: {case.clips.name}") as status:
             repeat = 1 if case.name == "budgets" else arguments.repeat
             _run(case, repeat, arguments.seconds, status.update)
-        results.append(_result(case))
+        results.append(stamped(_result(case)))
         console.print(_table(case))
         if arguments.output:
             _save(arguments, material, results)

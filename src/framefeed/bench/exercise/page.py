@@ -1,20 +1,14 @@
-"""The exercise's tables and plots for the documentation, from its results."""
+"""The exercise's tables and plot, from its results."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from framefeed.bench.exercise.run import OURS
-from framefeed.bench.readme import put_numbers
-from framefeed.bench.scatter import LEAST_EFFECT, MODELS, ORDERS, OTHERS, Dot, scatter, study_plot, write_text
+from framefeed.bench.scatter import LEAST_EFFECT, MODELS, ORDERS, OTHERS, Dot, scatter
 
-__all__ = ["EXERCISE", "STUDY", "exercise_plot", "exercise_table", "study_table", "update"]
-
-STUDY, EXERCISE = "orders", "exercise"
-PLOTS = {STUDY: "sampling.svg", EXERCISE: "exercise.svg"}
+__all__ = ["exercise_plot", "exercise_table", "independent_rate", "study_table"]
 
 
 def study_table(document: Mapping[str, Any]) -> str:
@@ -111,24 +105,6 @@ def exercise_plot(document: Mapping[str, Any]) -> str:
         y_name="design effect: variance of a batch's mean beside independent frames",
         note="better: to the right and down; squares are biased",
     )
-
-
-def update(results: Path, page: Path) -> None:
-    """Writes tables between a page's marks, and the plots into the folder ``assets`` beside it.
-
-    Args:
-        results: The exercise's JSON file.
-        page: A Markdown file.
-    """
-    document = json.loads(results.read_text())
-    name = results.name
-    source = f"From [{name}](../benchmarks/results/{name}), made by `{document['command']}`."
-    text = page.read_text("utf-8")
-    for mark, table in ((STUDY, study_table(document)), (EXERCISE, exercise_table(document))):
-        text = put_numbers(text, f"{table}\n\n{source}", mark)
-    write_text(page.parent / "assets" / PLOTS[STUDY], study_plot(document["study"]))
-    write_text(page.parent / "assets" / PLOTS[EXERCISE], exercise_plot(document))
-    write_text(page, text)
 
 
 def _figure(value: float | None) -> str:

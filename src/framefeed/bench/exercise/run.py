@@ -27,6 +27,7 @@ from framefeed.bench.exercise.readers import (
     Source,
 )
 from framefeed.bench.scatter import write_text
+from framefeed.bench.stamps import stamped
 from framefeed.bench.training_clips import read_frame
 from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.index.catalog import Catalog
@@ -245,7 +246,7 @@ class Exercise:
     def _save(self) -> None:
         size = self._material.batch_size
         self.document["results"] = [
-            {**way.result(size), "statistics": row} for way, row in zip(self._ways, self._rows, strict=True)
+            stamped({**way.result(size), "statistics": row}) for way, row in zip(self._ways, self._rows, strict=True)
         ]
         write_text(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from framefeed.bench.__main__ import machine
+from framefeed.bench.stamps import stamped
 from framefeed.bench.suite.config import Config, requests
 from framefeed.bench.suite.truth import Wrong
 from framefeed.bench.suite.videos import Video
@@ -164,7 +165,7 @@ class _Cell:
     def results(self) -> list[dict[str, Any]]:
         """Of the readers that have any."""
         have = (entry for entry in self.entries if entry.runs or entry.error)
-        return [entry.result(self.video, self.case, self.size, self.device) for entry in have]
+        return [stamped(entry.result(self.video, self.case, self.size, self.device)) for entry in have]
 
 
 class Bench:

@@ -1,19 +1,13 @@
-"""``python -m framefeed.bench.readme RESULTS README``: writes a benchmark's numbers into a README."""
+"""Tables of results as Markdown, for the README and the documentation."""
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
 from framefeed.bench.suite.compare import comparisons
 
-__all__ = ["gpu_numbers", "numbers", "put_numbers", "readers_numbers", "training_numbers"]
-
-NUMBERS, TRAINING, GPU, READERS = "numbers", "training numbers", "gpu numbers", "readers numbers"
-READERS_GPU = "gpu readers numbers"
+__all__ = ["gpu_numbers", "numbers", "readers_numbers", "training_numbers"]
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -209,44 +203,3 @@ def _cell(result: dict[str, Any], family: str) -> str:
     if not rates:
         return "-"
     return f"{max(rates):,.0f}" if max(rates) >= 100 else f"{max(rates):.1f}"
-
-
-def put_numbers(readme: str, text: str, mark: str = NUMBERS) -> str:
-    """The README with the text between its marks."""
-    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-    head, _, rest = readme.partition(start)
-    _, found, tail = rest.partition(end)
-    if not found:
-        raise ValueError(f"the README lacks the marks {start} and {end}")
-    newline = "\n" if text else ""
-    return f"{head}{start}\n{text}{newline}{end}{tail}"
-
-
-def section(results: Path) -> tuple[str, str]:
-    """The text for a README of a file of results, and which of its marks it belongs to."""
-    document = json.loads(results.read_text())
-    if "bench.gpu" in document["command"]:
-        text, mark, made_by = gpu_numbers(document), GPU, "make bench-gpu"
-    elif document["command"].startswith("framefeed bench"):
-        mark = READERS_GPU if _on_gpu(document) else READERS
-        text, made_by = readers_numbers(document), document["command"]
-    elif "bench.training" in document["command"]:
-        text, mark, made_by = training_numbers(document), TRAINING, "python -m framefeed.bench.training"
-    else:
-        text, mark, made_by = numbers(document), NUMBERS, "make bench"
-    if not text:
-        return "", mark
-    source = f"From [{results.as_posix()}]({results.as_posix()}), made by `{made_by}`."
-    return f"{text}\n\n{source}", mark
-
-
-def main(argv: list[str]) -> int:
-    """Command line: results, README."""
-    results, readme = (Path(argument) for argument in argv)
-    text, mark = section(results)
-    readme.write_text(put_numbers(readme.read_text(), text, mark))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
