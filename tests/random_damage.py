@@ -147,7 +147,7 @@ CONTAINERS = {
 FRAGMENTED = "frag_keyframe+empty_moov+default_base_moof"
 
 
-def _segments(packets: list[Any]) -> list[list[Any]]:
+def segments(packets: list[Any]) -> list[list[Any]]:
     """Packets by the keyframe they follow."""
     groups: list[list[Any]] = []
     for packet in packets:
@@ -159,7 +159,7 @@ def _segments(packets: list[Any]) -> list[list[Any]]:
 
 def _lose_packets(rng: random.Random, packets: list[Any]) -> tuple[list[Any], str]:
     way = rng.choice(["segment", "segments", "every", "some", "range", "first"])
-    groups = _segments(packets)
+    groups = segments(packets)
     if way == "segment" and len(groups) > 2:
         one = rng.randrange(1, len(groups) - 1)
         return [packet for number, group in enumerate(groups) if number != one for packet in group], f"segment {one}"
@@ -191,7 +191,7 @@ def make_loss(folder: Path, rng: random.Random) -> tuple[Path, dict[str, Any]]:
     target = folder / f"loss.{source_kind}"
     if kind in ("ts", "fmp4") and rng.random() < 0.6:
         packets = read_packets(source)
-        groups = _segments(packets)
+        groups = segments(packets)
         per = rng.choice([1, 1, 2])
         parts = [[packet for group in groups[at : at + per] for packet in group] for at in range(0, len(groups), per)]
         lost = set(rng.sample(range(len(parts)), min(len(parts) - 1, rng.choice([1, 1, 2]))))
@@ -206,8 +206,8 @@ def make_loss(folder: Path, rng: random.Random) -> tuple[Path, dict[str, Any]]:
             whole = folder / "whole.mp4"
             flags = rng.choice([FRAGMENTED, FRAGMENTED + "+delay_moov", FRAGMENTED + "+negative_cts_offsets"])
             remux(source, whole, packets, movflags=flags)
-            init, *fragments = _fragments(whole.read_bytes())
-            joined = [b"".join(fragments[at : at + per]) for at in range(0, len(fragments), per)]
+            init, *moofs = fragments(whole.read_bytes())
+            joined = [b"".join(moofs[at : at + per]) for at in range(0, len(moofs), per)]
             lost = set(rng.sample(range(len(joined)), min(len(joined) - 1, rng.choice([1, 1, 2]))))
             data = init + b"".join(piece for number, piece in enumerate(joined) if number not in lost)
         target.write_bytes(data)
@@ -219,7 +219,7 @@ def make_loss(folder: Path, rng: random.Random) -> tuple[Path, dict[str, Any]]:
     return target, drawn | {"container": kind, "lost": what}
 
 
-def _fragments(data: bytes) -> list[bytes]:
+def fragments(data: bytes) -> list[bytes]:
     """What is in front of the first fragment, and each fragment."""
     places, at = [], 0
     while at + 8 <= len(data):
@@ -447,10 +447,11 @@ def compare(
         try:
             found = check(path, rng, others, good)
         except FramefeedError as error:
-            found = []
             counts[f"refused: {type(error).__name__}"] += 1
             if what == "losses":
                 print(f"refused {number}: {error} {drawn}")
+            shutil.rmtree(place)
+            continue
         if found:
             counts["bad"] += 1
             for kind in {entry.split(":")[0].split(" ")[0] for entry in found}:
