@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -27,6 +28,7 @@ import numpy as np
 import clips
 from framefeed import FramefeedError, UnsupportedCodec, VideoDecoder, samples
 from framefeed.native import NativeFrame
+from framefeed.versions import source_digest
 
 Read = Callable[[Path, list[int]], list[NativeFrame]]
 """Frames of a file; raises ``UnsupportedCodec`` where they cannot be had."""
@@ -206,6 +208,14 @@ def compare(device: str, *, seed: int, first: int, minutes: float, most: int, fo
     return counts
 
 
+def note(what: str, seed: int, counts: Counter[str]) -> None:
+    """Adds a line to the file that FRAMEFEED_TEST_LINES names, where it does."""
+    if lines := os.environ.get("FRAMEFEED_TEST_LINES"):
+        line = {"random": what, "seed": seed, "counts": counts, "source": source_digest()}
+        with open(lines, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda", "emulated"], default="cpu")
@@ -221,6 +231,7 @@ def main() -> int:
     )
     for what, count in counts.most_common():
         print(f"{count:6} {what}")
+    note("clips", given.seed, counts)
     return 1 if counts["bad"] else 0
 
 

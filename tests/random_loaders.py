@@ -26,6 +26,7 @@ import torch
 
 import clips
 from framefeed import FrameSizeError, ProcessDesc, UnsupportedCodec, VideoDataset, VideoDecoder, VideoLoader
+from random_clips import note
 
 Batches = list[dict[str, Any]]
 Read = Callable[[dict[str, Any]], Batches]
@@ -216,6 +217,7 @@ def main() -> int:
         )
     for what, count in counts.most_common():
         print(f"{count:6} {what}")
+    note("loaders", given.seed, counts)
     return 1 if counts["bad"] or not counts["good"] else 0
 
 

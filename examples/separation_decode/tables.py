@@ -64,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
                     return 1
                 details.append(stamped({"case": case, **summary}))
                 results[case][count].append(summary["frames_per_second"])
+                _save(args, results, direct, details)
                 print(f"{case}, {count}: {summary['frames_per_second']:,.0f} frames/s", file=sys.stderr)
         if args.loader:
             for read_type in ("stream", "random"):
@@ -71,26 +72,45 @@ def main(argv: list[str] | None = None) -> int:
                 if summary is None:
                     return 1
                 direct.setdefault(read_type, []).append(summary["frames_per_second"])
+                _save(args, results, direct, details)
                 print(f"without workers, {read_type}: {direct[read_type][-1]:,.0f} frames/s", file=sys.stderr)
-    medians = {case: {count: statistics.median(rates) for count, rates in of.items()} for case, of in results.items()}
-    _print(medians, {name: statistics.median(rates) for name, rates in direct.items()}, args.device)
-    if args.output is not None:
-        document = {
-            "command": " ".join(["python", "examples/separation_decode/tables.py", *sys.argv[1:]]),
-            "machine": _machine(args.device),
-            "versions": {
-                "python": platform.python_version(),
-                "framefeed": framefeed.__version__,
-                "torch": torch.__version__,
-            },
-            "medians": medians,
-            "without_workers": direct,
-            "published_a100": PUBLISHED,
-            "runs": details,
-        }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(document, indent=1) + "\n")
+    _print(_medians(results), {name: statistics.median(rates) for name, rates in direct.items()}, args.device)
     return 0
+
+
+def _save(
+    args: argparse.Namespace,
+    results: dict[str, dict[int, list[float]]],
+    direct: dict[str, list[float]],
+    details: list[dict[str, Any]],
+) -> None:
+    """Writes the file after each run: one that is cut off keeps what it had."""
+    if args.output is None:
+        return
+    document = {
+        "command": " ".join(["python", "examples/separation_decode/tables.py", *sys.argv[1:]]),
+        "machine": _machine(args.device),
+        "versions": {
+            "python": platform.python_version(),
+            "framefeed": framefeed.__version__,
+            "torch": torch.__version__,
+        },
+        "medians": _medians(results),
+        "without_workers": direct,
+        "published_a100": PUBLISHED,
+        "runs": details,
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _medians(results: dict[str, dict[int, list[float]]]) -> dict[str, dict[int, float]]:
+    """Of what was run."""
+    return {
+        case: {count: statistics.median(rates) for count, rates in ranks.items() if rates}
+        for case, ranks in results.items()
+        if any(ranks.values())
+    }
 
 
 def _run(

@@ -17,6 +17,7 @@ from framefeed.bench import gpu_targets, gpu_tests
 from framefeed.bench.gpu_cases import CASES, OURS
 from framefeed.bench.gpu_clips import SETS
 from framefeed.bench.gpu_targets import BATCHES, RATES, RATIOS, compare
+from framefeed.bench.gpu_tests import BAD
 from framefeed.bench.stamps import of_other_code, stamped
 from framefeed.errors import MissingBackend
 from framefeed.versions import source_digest
@@ -46,7 +47,7 @@ def document() -> dict[str, Any]:
     }
 
 
-TESTS = {"results": {"passed": 9, "failed": 0, "processes_that_ended_badly": 0, "memcheck_errors": 0}}
+TESTS = {"results": {"passed": 9} | dict.fromkeys(BAD, 0)}
 
 
 def _missed(document: dict[str, Any], tests: dict[str, Any] | None = TESTS) -> list[str]:
@@ -144,30 +145,56 @@ def test_results_tell_which_code_they_are_of(
 
 # --- what tests said ------------------------------------------------------------------------------------------------
 
-REPORT = """<testsuites><testsuite>
-<testcase classname="gpu.test_decode" name="test_one"/>
-<testcase classname="gpu.test_decode" name="test_two"><failure message="no">...</failure></testcase>
-<testcase classname="gpu.test_decode" name="test_three"><error message="no">...</error></testcase>
-<testcase classname="gpu.test_decode" name="test_four"><skipped message="/tmp/x.mp4: 4096x16 is too much"/></testcase>
-<testcase classname="gpu.test_decode" name="test_five"><skipped message="/tmp/y.mp4: 16x4096 is too much"/></testcase>
-</testsuite></testsuites>"""
+HERE = {"source": source_digest()}
+NAMES = [f"gpu/test_decode.py::test_{name}" for name in ("one", "two", "three", "four", "five", "six")]
+LINES: list[dict[str, Any]] = [
+    {"test": NAMES[0], "outcome": "passed", "why": ""},
+    {"test": NAMES[1], "outcome": "failed", "why": "assert 1 == 2"},
+    {"test": NAMES[2], "outcome": "passed", "why": ""},
+    {"test": NAMES[2], "outcome": "failed", "why": "while it was torn down"},
+    {"test": NAMES[3], "outcome": "skipped", "why": "Skipped: /tmp/x.mp4: 4096x16 is too much"},
+    {"test": NAMES[4], "outcome": "skipped", "why": "Skipped: /tmp/y.mp4: 16x4096 is too much"},
+    {"ended": 125},
+    {"random": "clips", "seed": 3, "counts": {"good": 40, "bad": 2}},
+]
 
 
-def test_reports(tmp_path: Path) -> None:
-    paths = [tmp_path / "a.xml", tmp_path / "b.xml"]
-    for path in paths:
-        path.write_text(REPORT)
-    assert gpu_tests.read_reports(paths, 10) == {
-        "passed": 2,
-        "failed": 4,
-        "skipped": 4,
-        "failed_tests": sorted(["gpu.test_decode::test_two", "gpu.test_decode::test_three"] * 2),
-        "skipped_because": {"... N is too much": 4},
+def _write(path: Path, lines: list[dict[str, Any]], **more: Any) -> Path:
+    path.write_text("".join(json.dumps({**line, **HERE, **more}) + "\n" for line in lines))
+    return path
+
+
+def test_what_was_noted(tmp_path: Path) -> None:
+    path = _write(tmp_path / "lines", LINES)
+    with path.open("a") as file:
+        file.write('{"test": "gpu/test_decode.py::test_six", "outc')  # where the machine stopped
+    lines = gpu_tests.read_lines(path)
+    assert gpu_tests.left(lines, NAMES) == NAMES[5:]
+    assert gpu_tests.summary(lines, NAMES) == {
+        "passed": 1,
+        "failed": 2,
+        "skipped": 2,
+        "not_run": 1,
+        "failed_tests": sorted(NAMES[1:3]),
+        "skipped_because": {"Skipped: ... N is too much": 2},
+        "processes_that_ended_badly": 1,
+        "random": [{"random": "clips", "seed": 3, "counts": {"good": 40, "bad": 2}}],
+        "random_bad": 2,
     }
-    with pytest.raises(ValueError, match="10 tests were run, not 11"):
-        gpu_tests.read_reports(paths, 11)
-    with pytest.raises(OSError, match=r"gone\.xml"):
-        gpu_tests.read_reports([*paths, tmp_path / "gone.xml"], 15)
+    assert set(gpu_tests.summary(lines)) == {"random", "random_bad"}
+    for source in ("another", None):
+        with pytest.raises(ValueError, match="with other code"):
+            gpu_tests.read_lines(_write(path, LINES, source=source))
+
+
+def test_tests_on_a_gpu_are_noted_one_by_one(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "FRAMEFEED_TEST_LINES": str(lines)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "tests/gpu/test_context.py"]
+    assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode == 0
+    names = [line["test"] for line in gpu_tests.read_lines(lines)]
+    assert names and all(name.startswith("tests/gpu/test_context.py::") for name in names)
+    assert gpu_tests.summary(gpu_tests.read_lines(lines), names)["skipped"] == len(names)
 
 
 def test_what_the_memory_checker_said() -> None:
@@ -190,17 +217,22 @@ def test_both_are_kept_in_one_file(
 ) -> None:
     monkeypatch.setattr(gpu_tests, "Gpu", _Gpu)
     monkeypatch.setattr(gpu_tests, "resolve_device", lambda device: None)
-    output, report, log = tmp_path / "tests.json", tmp_path / "a.xml", tmp_path / "log"
-    report.write_text(REPORT)
+    output, names, log = tmp_path / "tests.json", tmp_path / "names", tmp_path / "log"
+    lines = _write(tmp_path / "lines", LINES)
+    names.write_text("\n".join(NAMES) + "\n")
     log.write_text("31 passed\n========= ERROR SUMMARY: 0 errors\n")
-    tests = ["--reports", str(report), "--expected", "5", "--command", "tests", "--output", str(output)]
+    tests = ["--lines", str(lines), "--tests", str(names), "--command", "tests", "--output", str(output)]
+    random = ["--lines", str(lines), "--command", "random", "--output", str(output)]
     memcheck = ["--memcheck", str(log), "--command", "memcheck", "--output", str(output)]
-    assert gpu_tests.main([*tests, "--ended", "1"]) == 1
+    assert gpu_tests.main(tests) == 1
+    assert gpu_tests.main(random) == 1
     assert gpu_tests.main(memcheck) == 1  # tests have failed
     found = json.loads(output.read_text())
-    assert (found["command"], found["memcheck_command"], found["machine"]) == ("tests", "memcheck", {"gpu": "a GPU"})
-    assert [found["results"][name] for name in gpu_tests.BAD] == [2, 1, 0]
+    assert (found["command"], found["machine"]) == ("tests; random; memcheck", {"gpu": "a GPU"})
+    assert [found["results"][name] for name in gpu_tests.BAD] == [2, 1, 1, 2, 0]
     assert found["source"] == source_digest()
+    capsys.readouterr()
+    assert gpu_tests.main([*tests, "--left"]) == 0 and capsys.readouterr().out.split() == NAMES[5:]
     for digest in ("another", None):  # what other code did is not added to
         output.write_text(json.dumps({**found, "source": digest}))
         assert gpu_tests.main(memcheck) == 2
@@ -210,7 +242,7 @@ def test_both_are_kept_in_one_file(
     before = output.read_text()
     assert gpu_tests.main(memcheck) == 2
     assert "another machine" in capsys.readouterr().err and output.read_text() == before
-    assert gpu_tests.main(tests) == 1  # begins anew
+    assert gpu_tests.main(tests) == 1  # begins from nothing
     assert "memcheck_errors" not in json.loads(output.read_text())["results"]
 
 
@@ -244,5 +276,66 @@ def test_a_promised_gpu_is_not_skipped_over(promised: str | None) -> None:
         assert done.returncode == 0 and done.stdout.startswith("ss")
 
 
-def test_the_gpu_script_promises_one() -> None:
-    assert "export FRAMEFEED_REQUIRE_GPU=1" in (ROOT / "benchmarks" / "gpu.sh").read_text()
+# --- the script that measures ---------------------------------------------------------------------------------------
+
+# Stands in for Python where the script is tried: notes its arguments and the environment, and writes results.
+_STUB = """#!/usr/bin/env bash
+echo "$FRAMEFEED_REQUIRE_GPU $*" >> "$CALLS"
+case "$*" in
+  *--collect-only*) printf 'tests/gpu/a.py::test_%s\\n' 1 2 3 ;;
+  *--left*) printf 'tests/gpu/a.py::test_%s\\n' 2 3 ;;
+  *"pytest -rfE"*) sleep 60 ;;
+esac
+while [ $# -gt 1 ]; do
+  if [ "$1" = --output ] || [ "$1" = -o ]; then echo written > "$2"; fi
+  shift
+done
+case "$SLOW" in "$(basename "$0")") sleep 60 ;; esac
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
+    """Runs benchmarks/gpu.sh with a stand-in for Python; returns what it said, and the calls."""
+    stub = tmp_path / "python"
+    stub.write_text(_STUB)
+    stub.chmod(0o755)
+
+    def run(*parts: str, **environment: str) -> tuple[str, list[str]]:
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        given = {"PYTHON": stub, "CALLS": calls, "CLIPS": tmp_path / "clips", "RESULTS": tmp_path / "results"}
+        done = subprocess.run(
+            [ROOT / "benchmarks" / "gpu.sh", *parts],
+            env={**os.environ, "SLOW": "", **{name: str(value) for name, value in given.items()}, **environment},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        return done.stdout + done.stderr, calls.read_text().splitlines()
+
+    return run
+
+
+def test_the_script_ends_parts_whose_time_is_up(script: Callable[..., tuple[str, list[str]]], tmp_path: Path) -> None:
+    said, calls = script("step", "loader", "readers", SLOW="python", TIME="17")
+    assert "== step: exit status 124" in said and "== loader: exit status 124, 0 s: the time was up" in said
+    assert len(calls) == 1 and "framefeed.bench.step" in calls[0]
+    assert calls[0].startswith("1 ")  # a GPU is promised
+    assert (tmp_path / "clips" / "results" / "step-h200.json").read_text() == "written\n"
+
+
+def test_the_script_goes_on(script: Callable[..., tuple[str, list[str]]], tmp_path: Path) -> None:
+    said, calls = script("loader", TIME="300")
+    assert "== loader: exit status 0" in said
+    assert "--go-on" not in calls[0] and "--minutes 2 " in calls[0]
+    kept, other = tmp_path / "clips" / "results", tmp_path / "other"
+    said, calls = script("loader", "inference", GO_ON=str(kept), RESULTS=str(other))
+    assert "--go-on" in calls[0] and "--minutes 7 " in calls[0]
+    assert sorted(path.name for path in other.iterdir()) == ["gpu-h200.json", "inference-h200.json"]
+    said, calls = script("tests", TIME="17", JOBS="2")
+    assert "the time was up before all tests were run" in said and "== tests: exit status 1" in said
+    run = [call.split("--durations=3")[1].split() for call in calls if "pytest -rfE" in call]
+    assert sorted(name for names in run for name in names) == [f"tests/gpu/a.py::test_{number}" for number in (2, 3)]
+    assert script("unknown")[0].startswith("unknown: no such part")

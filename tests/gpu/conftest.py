@@ -6,12 +6,14 @@ Where FRAMEFEED_REQUIRE_GPU=1 promises one, nothing is run when it is missing: s
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 
 import pytest
 import torch
 
 import interpreted
+from framefeed.versions import source_digest
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
@@ -31,6 +33,17 @@ if os.environ.get("FRAMEFEED_REQUIRE_GPU") == "1":
 
 if INTERPRETED:
     interpreted.count_with_tensors()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes each test in the file that FRAMEFEED_TEST_LINES names: a run that is cut off keeps what it had."""
+    lines = os.environ.get("FRAMEFEED_TEST_LINES")
+    if lines and (report.when == "call" or not report.passed):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext[-1000:]
+        seconds = round(report.duration, 2)
+        line = {"test": report.nodeid, "outcome": report.outcome, "seconds": seconds, "why": why}
+        with open(lines, "a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "source": source_digest()}) + "\n")
 
 
 @pytest.fixture(scope="session")

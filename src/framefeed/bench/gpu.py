@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
             document["results"].append(stamped(result))
             document["ratios"] = ratios(document["results"])
             _save(arguments.output, document)
-        if arguments.endurance:
+        if arguments.endurance > document.get("endurance", {}).get("batches", 0):
             clips = sets[-1]
             document["endurance"] = stamped(endure(device, clips, bench.files[clips.name], arguments.endurance, say))
     finally:

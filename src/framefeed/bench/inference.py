@@ -50,6 +50,7 @@ from framefeed.infer.worker import FRAMES, Worker
 from framefeed.machine import available_cpus
 from framefeed.plan import plan_frames
 from framefeed.process.desc import ProcessDesc
+from framefeed.samples import atomic_path
 from framefeed.versions import installed_versions
 
 __all__ = ["main", "numbers"]
@@ -154,11 +155,12 @@ def main(argv: list[str] | None = None) -> int:
             material = Material(case, arguments.clips, device)
         if arguments.only_clips:
             continue
-        result = stamped(_measure(material, arguments.repeat, console))
-        document["results"].append(result)
+        earlier, result = document["results"], {}
+        for result in map(stamped, _measure(material, arguments.repeat, console)):
+            document["results"] = [*earlier, result]
+            if arguments.output:  # after each turn: a run that is cut off keeps what it had
+                _save(arguments.output, document)
         console.print(_table(case, result))
-        if arguments.output:
-            _save(arguments.output, document)
     return 1 if any(result["wrong_boxes"] for result in document["results"]) else 0
 
 
@@ -198,7 +200,8 @@ class Material:
         self.model = own / f"model-{case.size[0]}x{case.size[1]}-{case.work}-{case.channels}.{suffix}"
         if not self.model.exists():
             detector = ShapeDetector(*case.size, work=case.work, channels=case.channels)
-            export(detector.half() if device.type == "cuda" else detector, self.model)
+            with atomic_path(self.model) as part:
+                export(detector.half() if device.type == "cuda" else detector, part)
         self.fit = fit_frames((case.height, case.width), case.size)
         self.sampled = list(range(0, case.frames, case.skip))
         self.num_frames = len(self.sampled) * case.files
@@ -207,7 +210,8 @@ class Material:
         """A scene as the other benchmarks have it, with rectangles; a few contents, each under several names."""
         case, seed = self.case, number % CONTENTS
         if number >= CONTENTS:
-            path.write_bytes(self.clips[seed].read_bytes())
+            with atomic_path(path) as part:
+                part.write_bytes(self.clips[seed].read_bytes())
             return
         write_shape_clip(
             path,
@@ -339,8 +343,12 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
     return common / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common)
 
 
-def _measure(material: Material, repeat: int, console: Console) -> dict[str, Any]:
-    """Checks the boxes, then times all ways in turn, so that a disturbance does not hit one alone."""
+def _measure(material: Material, repeat: int, console: Console) -> Iterator[dict[str, Any]]:
+    """Checks the boxes, then times all ways in turn, so that a disturbance does not hit one alone.
+
+    Yields:
+        The result so far, after each turn.
+    """
     case, cpus = material.case, available_cpus()
     on_gpu = material.device.type == "cuda"
     wrong, planned, decoded = material.check()
@@ -359,15 +367,17 @@ def _measure(material: Material, repeat: int, console: Console) -> dict[str, Any
                 Entry("decode, half the cores", lambda: material.decode(cpus // 2)),
                 Entry("model, half the cores", lambda: material.run_model(half)),
             ]
-        for turn, entry in itertools.product(range(repeat + 1), entries):
-            with console.status(f"{case.name}: {entry.name}, {turn} of {repeat}"):
-                began, used = time.perf_counter(), time.process_time()
-                count = entry.run()
-                took, used = time.perf_counter() - began, time.process_time() - used
-            if turn:  # the first one warms up
-                entry.rates.append(count / took)
-                entry.cpu_ms.append(1000 * used / count)
-    return _result(case, entries, wrong, planned, decoded)
+        for turn in range(repeat + 1):
+            for entry in entries:
+                with console.status(f"{case.name}: {entry.name}, {turn} of {repeat}"):
+                    began, used = time.perf_counter(), time.process_time()
+                    count = entry.run()
+                    took, used = time.perf_counter() - began, time.process_time() - used
+                if turn:  # the first one warms up
+                    entry.rates.append(count / took)
+                    entry.cpu_ms.append(1000 * used / count)
+            if turn:
+                yield _result(case, entries, wrong, planned, decoded)
 
 
 def _result(case: Case, entries: Sequence[Entry], wrong: int, planned: int, decoded: int) -> dict[str, Any]:

@@ -75,10 +75,10 @@ def main(argv: list[str] | None = None) -> int:
         with console.status(name), _timed_driver() as calls:
             result = case()
         document["results"][name] = result | {"driver_ms": calls()}
+        if arguments.output:  # after each: a run that is cut off keeps what it had
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            arguments.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     console.print(_table(document["results"]))
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
