@@ -1,0 +1,172 @@
+"""Damaged files: what comes of a frame depends on the file alone, not on what was asked or read before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import clips
+from framefeed import DecodeError, VideoDataset, VideoDecoder, VideoIndex, VideoLoader, samples
+from framefeed.decode.default import cpu_engine
+from random_damage import Answer, ask, check, linear_truth, make_mutant
+
+_CODECS: dict[str, dict[str, Any]] = {
+    "hevc.mp4": {"codec": "libx265", "gop": 6, "options": {"x265-params": "log-level=none", "preset": "ultrafast"}},
+    "vp8.webm": {"codec": "libvpx", "gop": 6},
+    "ffv1.mkv": {"codec": "ffv1", "gop": 1, "options": {"level": "3", "slicecrc": "1", "slices": "4"}},
+    "png.mov": {"codec": "png", "gop": None, "pix_fmt": "rgb24"},
+    "png.avi": {"codec": "png", "gop": None, "pix_fmt": "rgb24"},
+    "av1.mp4": {"codec": "libsvtav1", "gop": 6, "options": {"preset": "12"}},
+}
+
+
+_MUTANTS = ["hevc_closed_bframes", "h264_bframes", "vp8_plain", "mpeg4_mp4", "mjpeg.avi", "ffv1.mkv", "mpeg1.mpg"]
+
+
+def _clip(folder: Path, name: str, seed: int = 0) -> Path:
+    path = folder / f"{seed}_{name}"
+    samples.write_clip(path, **{"frames": 12, "width": 256, "height": 192, "seed": seed} | _CODECS[name])
+    return path
+
+
+def _harmed(good: Path, packet: int, harm: Iterable[tuple[int, int]]) -> Path:
+    """A copy with changed bytes in one packet: their places in it, and the bits of each that change."""
+    index = VideoIndex.scan(good)
+    data = bytearray(good.read_bytes())
+    for place, bits in harm:
+        data[int(index.packets.pos[packet]) + place] ^= bits
+    path = good.with_name(f"harmed_{good.name}")
+    path.write_bytes(data)
+    return path
+
+
+def _read(path: Path, frames: list[int]) -> dict[int, Answer]:
+    return ask(VideoDecoder(path, num_ffmpeg_threads=1), frames)
+
+
+def _first_read(path: Path, frames: list[int]) -> dict[int, Answer]:
+    """The same by decoders that have not been used."""
+    cpu_engine.cache_clear()
+    return _read(path, frames)
+
+
+# --- pixels of other videos -------------------------------------------------------------------------------------------
+
+
+def test_no_pixels_of_another_video(tmp_path: Path) -> None:
+    """The slice of a keyframe that ends too early, which FFmpeg does not tell."""
+    good, other = _clip(tmp_path, "hevc.mp4"), _clip(tmp_path, "hevc.mp4", 1)
+    index = VideoIndex.scan(good)
+    assert index.stream.extradata == VideoIndex.scan(other).stream.extradata
+    size = int(index.packets.size[0])
+    silent = refused = 0
+    for place in range(size // 4, size, size // 60):
+        path = _harmed(good, 0, [(place, 0x20)])
+        truth = linear_truth(path)
+        if truth.reported:
+            continue
+        first = _first_read(path, [0])
+        decoders = [VideoDecoder(each, num_ffmpeg_threads=1) for each in (path, other)]
+        for _ in range(4):  # until a decoder comes back that has read it
+            ask(decoders[1], list(range(12)))
+            assert ask(decoders[0], [0]) == first
+        assert first[0] in (None, truth.digests[0])
+        silent += 1
+        refused += first[0] is None
+    assert silent >= 30
+    assert 0 < refused < silent
+
+
+def test_equal_requests_give_equal_pictures(tmp_path: Path) -> None:
+    """VP8, where rows of blocks are left out behind the end of the data."""
+    good = _clip(tmp_path, "vp8.webm")
+    size = int(VideoIndex.scan(good).packets.size[2])
+    refused = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        path = _harmed(good, 2, [(rng.randrange(10, size), rng.randrange(1, 256)) for _ in range(3)])
+        first = _first_read(path, list(range(6)))
+        decoder = VideoDecoder(path, num_ffmpeg_threads=1)
+        for _ in range(8):
+            assert ask(decoder, list(range(6))) == first
+        refused += None in first.values()
+    assert refused
+
+
+# --- checksums --------------------------------------------------------------------------------------------------------
+
+
+def test_each_changed_byte_of_ffv1_with_checksums_is_noticed(tmp_path: Path) -> None:
+    good = _clip(tmp_path, "ffv1.mkv")
+    whole = _first_read(good, list(range(12)))
+    size = int(VideoIndex.scan(good).packets.size[3])
+    for seed in range(40):
+        rng = random.Random(seed)
+        path = _harmed(good, 3, [(rng.randrange(size), rng.randrange(1, 256))])
+        assert _first_read(path, [3]) == {3: None}
+        assert _read(path, [2, 4]) == {frame: whole[frame] for frame in (2, 4)}
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packet", [1, 4, 11])
+@pytest.mark.parametrize("name", ["png.mov", "av1.mp4", "vp8.webm"])
+def test_a_damaged_packet_keeps_its_number(name: str, packet: int, tmp_path: Path) -> None:
+    """And so do all others, whatever a linear decode says of them."""
+    good = _clip(tmp_path, name)
+    index = VideoIndex.scan(good)
+    truth = linear_truth(good)
+    assert truth.shown == index.packets.frames.tolist()
+    path = _harmed(good, packet, [(place, 0xFF) for place in range(40)])
+    found = VideoIndex.scan(path).packets
+    assert found.frames.tolist() == truth.shown
+    assert found.pts.tolist() == index.packets.pts.tolist()
+    assert _first_read(path, [packet]) == {packet: None}
+    group = 1 if name == "png.mov" else 6
+    others = [frame for frame in range(12) if frame < packet or frame // group > packet // group]
+    assert _read(path, others) == {frame: truth.digests[frame] for frame in others}
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def _by_loader(path: Path, **options: Any) -> dict[int, bytes | None]:
+    """The bytes of every frame that a loader gives; None for those that it leaves out."""
+    dataset = VideoDataset([path], get_label=lambda _, frame, __: frame)
+    found: dict[int, bytes | None] = {}
+    loader = VideoLoader(dataset, 3, shuffle=True, drop_last=False, on_error="skip", **options)
+    for batch in loader:
+        for frame, picture in zip(batch["labels"], batch["default"], strict=True):
+            found[frame] = picture.to(torch.uint8).numpy().tobytes()
+    return found | {skipped.frame: None for skipped in loader.report}
+
+
+def _one_by_one(path: Path) -> dict[int, bytes | None]:
+    decoder = VideoDecoder(path)
+    found: dict[int, bytes | None] = {}
+    for frame in range(len(decoder)):
+        cpu_engine.cache_clear()
+        try:
+            found[frame] = decoder[frame].numpy().tobytes()
+        except DecodeError:
+            found[frame] = None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_depend_on_the_file_alone(seed: int, tmp_path: Path, clip_folder: Path) -> None:
+    """Files with changed bytes: requests in many orders, other videos in between, threads, loaders, packet workers."""
+    rng = random.Random(seed)
+    path, good, _ = make_mutant(tmp_path, rng, _MUTANTS)
+    others = [clips.make(kind, clip_folder) for kind in ("h264_bframes", "hevc_closed_bframes", "vp8_plain")]
+    assert check(path, rng, [good, *others], good) == []
+    expected = _one_by_one(path)
+    assert _by_loader(path, num_threads=1 + seed % 2) == expected
+    if seed % 4 == 0:
+        assert _by_loader(path, num_workers=1) == expected
