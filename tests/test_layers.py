@@ -20,6 +20,7 @@ LAYERS = (
     "errors",
     "cached",
     "encoders",
+    "writing",
     "locked",
     "forking",
     "ffmpeg",

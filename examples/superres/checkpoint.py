@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import distributed, nn
 
 from framefeed import StateError, VideoLoader
+from framefeed.writing import atomic_file
 
 PARTS = {"model", "optimizer", "scaler", "loader", "random", "progress"}
 
@@ -49,9 +49,8 @@ def save(
         "random": ranks,
         "progress": progress,
     }
-    temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
-    os.replace(temporary, path)
+    with atomic_file(path) as file:
+        torch.save(state, file)
 
 
 def load(

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 
+from framefeed.writing import make_own_folder, open_own
+
 __all__ = ["open_locked"]
 
 
@@ -20,12 +22,12 @@ def open_locked(path: str | os.PathLike[str], *, make_folder: bool = False) -> i
         A descriptor; None where another process has the file. On a file system without locks nobody is kept out.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: It cannot be opened, or it is a link.
     """
     while True:
         if make_folder:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            make_own_folder(os.path.dirname(path), parents=True)
+        descriptor = open_own(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):

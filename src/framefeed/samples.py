@@ -9,8 +9,7 @@ Everything is a function of (seed, number): the same arguments paint the same pi
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framefeed.encoders import exact_x264, usual_priority
+from framefeed.writing import atomic_path
 
 Plane = npt.NDArray[np.uint8]
 Pts = Callable[[int], int] | Sequence[int]
@@ -226,18 +226,6 @@ def plane_samples(plane: "av.video.plane.VideoPlane", word: np.dtype[Any]) -> np
     """A view of a frame's plane without the padding of its lines: writing goes into the frame."""
     lines = np.frombuffer(memoryview(plane), word).reshape(plane.height, -1)
     return lines[:, : plane.width]
-
-
-@contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Gives a temporary name beside ``path`` and renames it on success: nobody ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def encoder_options(codec: str, options: Mapping[str, str], *, threads: int = 1) -> dict[str, str]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framefeed import samples
+from framefeed.writing import atomic_path
 
 # Small enough that the whole zoo is made in a few seconds, large enough for several groups and a clear number.
 # Hardware decoders have a least size, so tests on a GPU make larger ones: CLIP_SIZE=192x160.
@@ -80,7 +81,7 @@ def remux(
     """Writes ``packets`` (those of ``source`` unless given) with the stream description of ``source``."""
     chosen = read_packets(source) if packets is None else packets
     with (
-        samples.atomic_path(target) as part,
+        atomic_path(target) as part,
         av.open(source) as template,
         av.open(part, "w", format, options=options) as container,
     ):

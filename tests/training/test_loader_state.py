@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import json
 import os
@@ -416,7 +417,7 @@ def test_any_step_of_saving_may_fail(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, failing, fail)
+        patch.setattr(builtins if failing == "open" else os, failing, fail)
         if on_error == "raise":
             with pytest.raises(StateError, match=r"state\.json: .*No space left on device"):
                 loader.save_state(path)

@@ -22,6 +22,7 @@ from framefeed.bench.peers import PEERS, installed
 from framefeed.bench.stamps import stamped
 from framefeed.machine import physical_memory
 from framefeed.versions import installed_versions
+from framefeed.writing import write
 
 GROUPS = ["scan", "random", "many files", "in order", "resized"]
 NUM_SHORT_FILES = 200
@@ -158,10 +159,7 @@ def _save(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
         "versions": versions(),
         "results": results,
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = arguments.output.with_suffix(".part")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(arguments.output)
+    write(arguments.output, json.dumps(document, indent=1) + "\n", parents=True)
 
 
 def _command(words: list[str]) -> list[str]:

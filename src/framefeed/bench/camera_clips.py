@@ -17,6 +17,7 @@ from rich.progress import Progress
 
 from framefeed.bench.gpu_clips import ClipSet, write_file
 from framefeed.machine import available_cpus
+from framefeed.writing import write
 
 __all__ = ["CAMERAS", "INDEX", "write_camera_clips"]
 
@@ -67,7 +68,7 @@ def write_camera_clips(
                 future.result()
                 done(1)
     index = folder / INDEX
-    index.write_text(json.dumps({VIDEOS: dict.fromkeys(names, frames)}, indent=1) + "\n")
+    write(index, json.dumps({VIDEOS: dict.fromkeys(names, frames)}, indent=1) + "\n")
     return index
 
 

@@ -20,6 +20,7 @@ from framefeed.index.catalog_file import Rows, write_file
 from framefeed.index.catalog_parts import gather
 from framefeed.index.catalog_rows import encode
 from framefeed.index.video_index import VideoIndex
+from framefeed.writing import write
 
 NUM_FILES = 2000
 REPEAT = 3
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
             "results": results,
         }
     )
-    Path(argv[0]).write_text(json.dumps(document, indent=1) + "\n")
+    write(argv[0], json.dumps(document, indent=1) + "\n")
     return 0
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.samples import plane_samples, write_clip
+from framefeed.writing import write
 
 __all__ = ["REFERENCE_CLIPS", "read_strip", "scene_painter", "write_reference_clip", "write_short_files"]
 
@@ -175,6 +176,6 @@ def write_short_files(folder: Path, count: int) -> list[Path]:
     for number in range(count):
         path = folder / f"clip_{number:04d}.mp4"
         if not path.exists():
-            path.write_bytes(originals[number % len(originals)].read_bytes())
+            write(path, originals[number % len(originals)].read_bytes())
         paths.append(path)
     return paths

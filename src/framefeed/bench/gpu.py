@@ -24,6 +24,7 @@ from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.machine import available_cpus
 from framefeed.versions import installed_versions
+from framefeed.writing import write
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -192,10 +193,7 @@ def _take_over(document: dict[str, Any], output: Path | None) -> str:
 
 def _save(output: Path | None, document: dict[str, Any]) -> None:
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = output.with_suffix(".part")
-        temporary.write_text(json.dumps(document, indent=1) + "\n")
-        temporary.replace(output)
+        write(output, json.dumps(document, indent=1) + "\n", parents=True)
 
 
 def _is_bad(document: dict[str, Any]) -> bool:

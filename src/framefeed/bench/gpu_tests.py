@@ -17,6 +17,7 @@ from framefeed.bench.stamps import of_other_code, stamped
 from framefeed.devices import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.versions import source_digest
+from framefeed.writing import write
 
 __all__ = ["BAD", "left", "memcheck_errors", "read_lines", "summary"]
 
@@ -150,8 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command not in document["commands"]:
         document["commands"].append(arguments.command)
     document["command"] = "; ".join(document["commands"])
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(arguments.output, json.dumps(document, indent=2) + "\n", parents=True)
     return 1 if any(results.get(name) for name in BAD) else 0
 
 

@@ -50,8 +50,8 @@ from framefeed.infer.worker import FRAMES, Worker
 from framefeed.machine import available_cpus
 from framefeed.plan import plan_frames
 from framefeed.process.desc import ProcessDesc
-from framefeed.samples import atomic_path
 from framefeed.versions import installed_versions
+from framefeed.writing import atomic_path, write
 
 __all__ = ["main", "numbers"]
 
@@ -210,8 +210,7 @@ class Material:
         """A scene as the other benchmarks have it, with rectangles; a few contents, each under several names."""
         case, seed = self.case, number % CONTENTS
         if number >= CONTENTS:
-            with atomic_path(path) as part:
-                part.write_bytes(self.clips[seed].read_bytes())
+            write(path, self.clips[seed].read_bytes())
             return
         write_shape_clip(
             path,
@@ -459,10 +458,7 @@ def numbers(document: dict[str, Any]) -> str:
 
 
 def _save(output: Path, document: dict[str, Any]) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_suffix(".part")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(output)
+    write(output, json.dumps(document, indent=1) + "\n", parents=True)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from framefeed.bench.suite.plots import (
@@ -21,7 +19,7 @@ from framefeed.bench.suite.plots import (
     number,
 )
 
-__all__ = ["LEAST_EFFECT", "MODELS", "ORDERS", "OTHERS", "Dot", "scatter", "study_plot", "write_text"]
+__all__ = ["LEAST_EFFECT", "MODELS", "ORDERS", "OTHERS", "Dot", "scatter", "study_plot"]
 
 WIDTH, HEIGHT = 720.0, 420.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 470.0, 44.0, 372.0
@@ -142,11 +140,3 @@ def study_plot(study: Mapping[str, Any]) -> str:
         y_name="design effect: variance of a batch's mean beside independent frames",
         note="better: to the left and down",
     )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file that is there as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

@@ -38,6 +38,7 @@ from framefeed.machine import available_cpus
 from framefeed.process.desc import ProcessDesc
 from framefeed.source import media_of, open_source
 from framefeed.versions import installed_versions
+from framefeed.writing import write
 
 CLIPS = 4  # of a batch
 RUN = 60  # frames that a bare decoder is asked for at a time
@@ -76,8 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             result = case()
         document["results"][name] = result | {"driver_ms": calls()}
         if arguments.output:  # after each: a run that is cut off keeps what it had
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            arguments.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            write(arguments.output, json.dumps(document, indent=2) + "\n", parents=True)
     console.print(_table(document["results"]))
     return 0
 

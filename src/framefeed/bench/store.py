@@ -39,6 +39,7 @@ from framefeed.media import PathMedia
 from framefeed.samples import write_clip
 from framefeed.source import shards
 from framefeed.source.store import pack
+from framefeed.writing import write
 
 CONTAINERS = (".mp4", ".mkv", ".ts")
 WAYS = ("videos", "videos with a catalog", "store")
@@ -195,8 +196,7 @@ def main(argv: list[str] | None = None) -> int:
             },
             "results": results,
         }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(document, indent=1) + "\n")
+        write(arguments.output, json.dumps(document, indent=1) + "\n", parents=True)
     return 1 if any(way["wrong"] for result in results for way in result["ways"].values()) else 0
 
 

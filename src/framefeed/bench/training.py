@@ -24,6 +24,7 @@ from framefeed.bench.__main__ import machine, versions
 from framefeed.bench.stamps import stamped
 from framefeed.bench.training_clips import SETS, SMOKE_SETS, ClipSet, read_frame, write_set
 from framefeed.bench.training_peers import FRAME_BYTES, PREFETCH, READERS, SIZE, WORKERS, Source, Task, installed
+from framefeed.writing import write
 
 CASES = ("shuffle", "sequential", "buffered", "clips", "budgets")
 OURS = "framefeed"
@@ -336,10 +337,7 @@ def _save(arguments: argparse.Namespace, material: list[Material], results: list
         "configuration": _configuration(arguments, material),
         "results": results,
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = arguments.output.with_suffix(".part")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(arguments.output)
+    write(arguments.output, json.dumps(document, indent=1) + "\n", parents=True)
 
 
 def _configuration(arguments: argparse.Namespace, material: list[Material]) -> dict[str, Any]:

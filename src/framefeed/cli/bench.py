@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -110,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     from framefeed.bench.suite.worker import reader_class
     from framefeed.cli import console
     from framefeed.readers import READERS
+    from framefeed.writing import write
 
     search = search_here()
     try:
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
         document["against"] = compared.as_json()
         bench.save()
     html = args.html or args.output.with_suffix(".html")
-    _write(html, page(document))
+    write(html, page(document), parents=True)
     if args.json:
         console.print_json(document)
     else:
@@ -254,13 +254,6 @@ def _cell(row: dict[str, Any]) -> str:
 def _names(text: str, everything: list[str]) -> tuple[str, ...]:
     names = everything if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(names))
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def _command() -> str:

@@ -50,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command."""
     from framefeed.bench.exercise.page import exercise_plot
     from framefeed.bench.exercise.run import Exercise, find_ways, prepare
-    from framefeed.bench.scatter import write_text
     from framefeed.cli import console
     from framefeed.cli.bench import progress
     from framefeed.machine import available_cpus
+    from framefeed.writing import write
 
     interrupted = False
     with progress(show=not args.json) as report:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     plot = args.plot or args.output.with_suffix(".svg")
     measured = [row for row in document["results"] if row["median"] is not None]
     if measured:
-        write_text(plot, exercise_plot(document))
+        write(plot, exercise_plot(document), parents=True)
     if args.json:
         console.print_json(document)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,15 +145,13 @@ def _read(decoder: VideoDecoder, numbers: list[int]) -> Iterator[tuple[int, Fram
 def _write(path: Path, number: int, frame: Frame) -> dict[str, Any]:
     from framefeed import OutputError
     from framefeed.cli.png import encode_png
+    from framefeed.writing import write
 
     height, width, _ = frame.data.shape
     picture = encode_png(frame.data.numpy())
     try:
-        path.write_bytes(picture)
+        write(path, picture)
     except OSError as error:
-        if error.filename is None:  # it was opened, and is half a picture now
-            with suppress(OSError):
-                path.unlink()
         raise OutputError(path, f"cannot be written ({error.strerror or error})") from error
     return {
         "frame": number,

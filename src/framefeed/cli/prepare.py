@@ -178,15 +178,15 @@ def _report(args: argparse.Namespace, given: dict[str, Any]) -> int:
     import json
 
     from framefeed import prepare
-    from framefeed.bench.scatter import write_text
     from framefeed.cli import console
     from framefeed.prepare.plot import report_plot
+    from framefeed.writing import write
 
     found = prepare.report(args.paths, **given)
     if args.output is not None:
-        write_text(args.output, json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+        write(args.output, json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n", parents=True)
     if args.plot is not None:
-        write_text(args.plot, report_plot(found))
+        write(args.plot, report_plot(found), parents=True)
     if args.json:
         console.print_json(found.as_json())
     else:

@@ -62,10 +62,11 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from framefeed import Catalog
-    from framefeed.bench.scatter import study_plot, write_text
+    from framefeed.bench.scatter import study_plot
     from framefeed.cli import console
     from framefeed.errors import FramefeedError
     from framefeed.sampling import study
+    from framefeed.writing import write
 
     with Catalog.open(args.catalog) as catalog:
         try:
@@ -88,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
             args.fail(str(error))
     document = {"catalog": str(args.catalog), "values": source, **found.as_json()}
     if args.plot is not None:
-        write_text(args.plot, study_plot(document))
+        write(args.plot, study_plot(document), parents=True)
     if args.json == STDOUT:
         console.print_json(document)
         return 0
     if args.json is not None:
-        write_text(Path(args.json), json.dumps(document, indent=1, allow_nan=False) + "\n")
+        write(Path(args.json), json.dumps(document, indent=1, allow_nan=False) + "\n", parents=True)
     _print(found, source)
     console.print_lines(*(str(path) for path in (args.plot, args.json) if path is not None))
     return 0

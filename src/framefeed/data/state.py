@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 from framefeed.errors import StateError
+from framefeed.writing import write
 
 __all__ = ["check_state", "read_state", "write_state"]
 
@@ -65,17 +65,8 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
         StateError: The file cannot be written; one that was there before is untouched.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write(target, json.dumps(state), sync=True)
     except OSError as error:
         raise StateError(target, f"the loader's state cannot be saved: {error.strerror or error}") from error
 

@@ -19,7 +19,6 @@ from framefeed.index.catalog_file import (
     ForeignFile,
     Rows,
     begins_as_catalog,
-    temporary_name,
     write_file,
 )
 from framefeed.index.catalog_parts import Parts, gather
@@ -31,6 +30,7 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.machine import available_cpus
 from framefeed.media import Fingerprint, PathMedia
 from framefeed.versions import FRAMEFEED, installed_version
+from framefeed.writing import temporary_name
 
 __all__ = ["build_file"]
 
@@ -133,10 +133,9 @@ def _check_replaceable(target: str) -> None:
 
 def _check_writable(target: str) -> None:
     """Better now than after an hour of scanning."""
-    probe = Path(temporary_name(target))
     try:
-        probe.touch(exist_ok=False)
-        probe.unlink()
+        with open(temporary_name(target), "xb") as probe:
+            os.unlink(probe.name)
     except FileNotFoundError:
         raise CatalogError(target, "cannot be written: its folder does not exist") from None
     except OSError as error:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -27,8 +25,9 @@ from numpy.typing import NDArray
 from framefeed.cached import cached_property
 from framefeed.errors import CatalogError
 from framefeed.index.catalog_rows import SCALARS, common_schema, is_stored
+from framefeed.writing import atomic_file
 
-__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "begins_as_catalog", "temporary_name", "write_file"]
+__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "begins_as_catalog", "write_file"]
 
 VERSION = 1
 STORE_VERSION = 2
@@ -200,11 +199,6 @@ def begins_as_catalog(path: str) -> bool:
         return MAGIC.startswith(file.read(len(MAGIC)))
 
 
-def temporary_name(path: str) -> str:
-    """A name beside the file to write it under, which no other writer has and which tells whose it is."""
-    return str(Path(path).with_name(f".{Path(path).name}.{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}.tmp"))
-
-
 def write_file(path: str, batches: Iterable[Any], schema: Any, bad: Sequence[BadEntry]) -> CatalogFile:
     """Writes a catalog and opens it. It appears when it is complete; who has the old one open keeps it.
 
@@ -220,20 +214,13 @@ def write_file(path: str, batches: Iterable[Any], schema: Any, bad: Sequence[Bad
     report = json.dumps([asdict(entry) for entry in bad]).encode()
     version = STORE_VERSION if is_stored(schema) else VERSION
     described = schema.with_metadata({VERSION_KEY: str(version).encode(), REPORT_KEY: report})
-    part = temporary_name(path)
     try:
-        with Path(part).open("xb") as file:
+        with atomic_file(path, sync=True) as file:
             with pa.ipc.new_file(file, described, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
             file.flush()
-            os.fsync(file.fileno())  # or a power cut could leave the new name on an empty file
-        # Opened before it is renamed: another build may put its own in this place at any time.
-        written = CatalogFile(path, part)
-        Path(part).replace(path)
-        return written
+            # Opened before it is renamed: another build may put its own in this place at any time.
+            return CatalogFile(path, file.name)
     except OSError as error:
         raise CatalogError(path, f"cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):
-            Path(part).unlink()

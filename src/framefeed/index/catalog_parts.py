@@ -14,6 +14,7 @@ from typing import Any
 from framefeed.errors import CatalogError
 from framefeed.index.catalog_file import BadEntry, CatalogFile, Rows, write_file
 from framefeed.index.catalog_rows import common_schema, put_together
+from framefeed.writing import make_own_folder
 
 __all__ = ["Parts", "gather"]
 
@@ -77,6 +78,8 @@ class Parts:
         self._folder = self._catalog.with_name(self._catalog.name + ".parts")
         self._session = uuid.uuid4().hex
         self._written = 0
+        if self._folder.is_symlink():  # what is in it may be removed
+            raise CatalogError(self._folder, "a link in the place of the folder for unfinished scans; remove it")
         self._seen = _listed(self._folder)
         prefix = f".{self._catalog.name}."
         self._seen += [path for path in _listed(self._catalog.parent) if _is_temporary(path, prefix)]
@@ -102,7 +105,7 @@ class Parts:
         name = f"{self._written}.{socket.gethostname()}-{os.getpid()}-{self._session}.arrow"
         for last in (False, True):
             try:
-                self._folder.mkdir(exist_ok=True)
+                make_own_folder(self._folder)
             except OSError as error:
                 raise CatalogError(self._catalog, f"cannot write beside it ({error.strerror})") from error
             try:

@@ -110,7 +110,7 @@ class Journal:
 
     def _records(self) -> Iterator[tuple[int, bytes, int]]:
         """Where each whole record begins, its description, and the length of its rows."""
-        with open(self._path, "rb") as file:
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
             while True:
                 head = file.read(_HEADER.size)
                 if len(head) < _HEADER.size:

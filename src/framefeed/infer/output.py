@@ -18,6 +18,7 @@ from typing import Any
 from framefeed.errors import OutputError, StateError
 from framefeed.infer.journal import Journal
 from framefeed.infer.rows import RowWriter, check_suffix
+from framefeed.writing import atomic_file, make_own_folder, write
 
 __all__ = ["Output"]
 
@@ -53,7 +54,7 @@ class Output:
             raise OutputError(self.path, "is a folder; give a file name in it")
         had_folder = self.folder.is_dir()
         try:
-            self.folder.mkdir(exist_ok=True)
+            make_own_folder(self.folder)
         except OSError as error:
             raise OutputError(self.path, f"cannot be written: {error.strerror or error}") from error
         self.journal = Journal(str(self.folder / "journal"))
@@ -149,28 +150,20 @@ class Output:
         return dict((self._before or {}).get("summary", {}))
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
-        temporary = self.folder / "record.tmp"
         with _writing(path):
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({"version": VERSION, **content}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write(path, json.dumps({"version": VERSION, **content}, indent=1), sync=True, folder=self.folder)
 
     @contextmanager
     def rows(self, schema: Any) -> Iterator[RowWriter]:
         """Writes the output; it appears when the block ends without an error."""
-        temporary = self.folder / "rows.tmp"
-        with _writing(self.path):
-            writer = RowWriter(temporary, self._kind, schema)
+        with _writing(self.path), atomic_file(self.path, sync=True, folder=self.folder) as file:
+            writer = RowWriter(file, self._kind, schema)
             try:
                 yield writer
                 writer.close()
             except BaseException:
                 writer.abandon()
                 raise
-            os.replace(temporary, self.path)
-            _sync_folder(self.path.parent)
 
     def finish(self, videos: Mapping[str, Sequence[int] | None], summary: Mapping[str, Any], *, complete: bool) -> None:
         """Writes the record. Where all is complete, what was needed to go on is removed."""
@@ -213,12 +206,3 @@ def _writing(path: Path) -> Iterator[None]:
             raise
         reason = f"cannot be written ({error.strerror or error}); what is done is kept, and the same command goes on"
         raise OutputError(path, reason) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -84,21 +84,20 @@ class RowWriter:
     """Writes rows to a CSV or Parquet file, piece by piece.
 
     Args:
-        path: The file, which is replaced.
+        file: The file, open for writing.
         kind: ``".csv"`` or ``".parquet"``.
         schema: The columns.
     """
 
-    def __init__(self, path: Path, kind: str, schema: pa.Schema) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115  # closed by close
+    def __init__(self, file: BinaryIO, kind: str, schema: pa.Schema) -> None:
         if kind == ".csv":
             from pyarrow import csv
 
-            self._writer: Any = csv.CSVWriter(self._file, schema)
+            self._writer: Any = csv.CSVWriter(file, schema)
         else:
             from pyarrow import parquet
 
-            self._writer = parquet.ParquetWriter(self._file, schema, compression="zstd")
+            self._writer = parquet.ParquetWriter(file, schema, compression="zstd")
 
     def write(self, rows: pa.Table) -> None:
         """Adds rows."""
@@ -106,17 +105,13 @@ class RowWriter:
             self._writer.write_table(rows)
 
     def close(self) -> None:
-        """Ends the file, which is on the disk then."""
+        """Writes what ends the file."""
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
 
     def abandon(self) -> None:
         """Lets go of a file that could not be written."""
-        for file in (self._writer, self._file):
-            with suppress(Exception):
-                file.close()
+        with suppress(Exception):
+            self._writer.close()
 
 
 def read_rows(path: str | os.PathLike[str]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -229,7 +230,7 @@ class _Run:
         steps = [num_steps(lengths[item.stem], self._options) for item in ready]
         cpus = available_cpus()
         workers = min(self._workers or max(1, cpus // self._options.threads), max(1, len(ready)))
-        prefix = os.path.join(absolute(os.fspath(self._record.work)), f"{os.getpid()}-")
+        prefix = os.path.join(tempfile.mkdtemp(dir=absolute(os.fspath(self._record.work))), "")
         tasks = [
             Task(
                 number,

@@ -10,6 +10,7 @@ from typing import Any
 
 from framefeed.errors import StateError
 from framefeed.locked import open_locked
+from framefeed.writing import write
 
 __all__ = ["Journal"]
 
@@ -67,11 +68,9 @@ class Journal:
             data = data[os.write(self._descriptor, data) :]
         os.fsync(self._descriptor)
 
-    def replace(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def replace_all(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Has these lines in place of all others, at once."""
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-        os.replace(temporary, self._path)
+        write(self._path, "".join(f"{json.dumps(line)}\n" for line in lines), sync=True)
         before, self._descriptor = self._descriptor, self._open()
         os.close(before)
         os.lseek(self._descriptor, 0, os.SEEK_END)

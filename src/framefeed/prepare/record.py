@@ -25,6 +25,7 @@ from framefeed.index.catalog_paths import absolute
 from framefeed.prepare.journal import Journal
 from framefeed.prepare.sources import Source
 from framefeed.prepare.values import Output, Prepared
+from framefeed.writing import replace, write
 
 __all__ = ["RECORD", "Record", "cannot_write"]
 
@@ -139,7 +140,7 @@ class Record:
         self._lasting = True
         old = self.outputs()
         first = {"version": VERSION, "options": self._options, "continues": False}
-        self._journal.replace([{"begin": first}, {"claim": sorted(self._claimed)}, {"remove": old}])
+        self._journal.replace_all([{"begin": first}, {"claim": sorted(self._claimed)}, {"remove": old}])
         self.done.clear()
         self._remove(old)
         (self.out / RECORD).unlink(missing_ok=True)
@@ -222,7 +223,7 @@ class Record:
             for output, file in zip(prepared.outputs, files, strict=True):
                 target = self.out / output.file
                 target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(file, target)
+                replace(file, target)
             before = self.done.get(prepared.stem)
             self._note(prepared)
             if before is not None:
@@ -243,9 +244,7 @@ class Record:
             "bad": [{"source": path, "reason": reason} for path, reason in sorted(bad.items())],
         }
         with self._writing():
-            temporary = self.work / "record.new"
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            os.replace(temporary, self.out / RECORD)
+            write(self.out / RECORD, json.dumps(content, indent=1) + "\n", sync=True, folder=self.work)
             shutil.rmtree(self.work)
         self._journal.close()
 
@@ -254,7 +253,7 @@ class Record:
         for path in self.work.iterdir() if self.work.is_dir() else ():
             if path.name != JOURNAL and not path.name.startswith("sources"):
                 with suppress(OSError):
-                    path.unlink()
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def give_up(self) -> None:
         """Leaves it to the next run; where nothing was done, nothing stays."""

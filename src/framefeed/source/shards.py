@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from framefeed.errors import CatalogError, FileChanged, SourceError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Fingerprint, PathMedia, source_error
+from framefeed.writing import open_own, replace
 
 __all__ = [
     "TRAILER_SIZE",
@@ -70,7 +71,7 @@ def shard_fingerprint(path: str) -> Fingerprint:
         SourceError: It is missing, not readable or no shard.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe has nobody at its other end
         try:
             size = os.fstat(descriptor).st_size
             data = os.pread(descriptor, TRAILER_SIZE, max(0, size - TRAILER_SIZE))
@@ -145,8 +146,7 @@ class ShardWriter:
         self._path = Path(folder) / shard_name(number)
         self._part = self._path.with_name(self._path.name + _PART)
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(self._part, flags, 0o666)
+            self._descriptor = open_own(self._part, new=not end)
             os.ftruncate(self._descriptor, end)
         except OSError as error:
             raise self._error(error) from error
@@ -212,7 +212,7 @@ class ShardWriter:
         self.sync(self.end)
         self.close()
         try:
-            self._part.replace(self._path)
+            replace(self._part, self._path)
         except OSError as error:
             raise self._error(error) from error
 

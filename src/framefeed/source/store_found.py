@@ -78,7 +78,7 @@ class Found:
         path = os.path.join(self._folder, shard_name(shard))
         if _fingerprint(path) != (end + TRAILER_SIZE, check_value(checksums)):
             part = f"{path}.part"
-            if not last or not os.path.isfile(part) or os.path.getsize(part) < end:
+            if not last or os.path.islink(part) or not os.path.isfile(part) or os.path.getsize(part) < end:
                 return
             self.writer = ShardWriter(self._folder, shard, end, checksums)
         self.placed |= {entry.key: entry for entry in entries}

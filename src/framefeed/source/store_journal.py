@@ -69,7 +69,7 @@ class Journal:
         self._path = os.path.join(folder, UNFINISHED)
         try:
             self._descriptor = self._open()
-            with open(self._path, "rb") as file:
+            with os.fdopen(os.dup(self._descriptor), "rb") as file:
                 lines = file.read().splitlines(keepends=True)
         except OSError as error:
             raise self._error(error) from error

@@ -26,6 +26,7 @@ from framefeed.source.shards import ShardWriter, shard_fingerprint, shard_name
 from framefeed.source.store_found import Found, shards_in
 from framefeed.source.store_journal import Journal, Placed, key_of
 from framefeed.source.store_progress import Progress
+from framefeed.writing import sync_folder
 
 __all__ = ["Packed", "Packing", "read_all", "reason"]
 
@@ -173,7 +174,7 @@ class Packing:
             if number not in fingerprints:
                 with suppress(OSError):
                     os.unlink(os.path.join(self._folder, name))
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         self._journal.remove()
         return Packed(
             catalog,
@@ -231,13 +232,3 @@ def _stored(index: VideoIndex, placed: Placed, shard: str, fingerprint: Fingerpr
         byte_ranges=True,
         stored=Stored(shard, placed.checksums, placed.key[1]),
     )
-
-
-def _sync_folder(folder: str) -> None:
-    """Makes sure that new names outlive a power cut; some file systems cannot be told to."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -26,13 +26,13 @@ from framefeed.bench.exercise.readers import (
     PyavSource,
     Source,
 )
-from framefeed.bench.scatter import write_text
 from framefeed.bench.stamps import stamped
 from framefeed.bench.training_clips import read_frame
 from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.index.catalog import Catalog
 from framefeed.machine import available_cpus
 from framefeed.sampling import Entry, FrameValues, Model, OneFile, Population, SlidingWindow, memory_needed, study
+from framefeed.writing import write
 
 __all__ = ["FORMAT", "OURS", "RUNS", "Exercise", "Way", "find_ways", "measured_effect", "prepare"]
 
@@ -248,7 +248,7 @@ class Exercise:
         self.document["results"] = [
             stamped({**way.result(size), "statistics": row}) for way, row in zip(self._ways, self._rows, strict=True)
         ]
-        write_text(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n")
+        write(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n", parents=True)
 
 
 def count_wrong(source: Source) -> int:

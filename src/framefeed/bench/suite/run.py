@@ -24,6 +24,7 @@ from framefeed.bench.suite.truth import Wrong
 from framefeed.bench.suite.videos import Video
 from framefeed.bench.suite.worker import Job, ReaderFailed, Timed, Worker, reader_class
 from framefeed.versions import installed_version
+from framefeed.writing import write
 
 __all__ = ["FORMAT", "Bench", "find_readers"]
 
@@ -273,10 +274,7 @@ class Bench:
     def save(self) -> None:
         """Writes the document; whoever reads it sees the old one or the new one."""
         self.document["took_seconds"] = round(time.monotonic() - self._begin, 1)
-        self._output.parent.mkdir(parents=True, exist_ok=True)
-        part = self._output.with_name(f".{self._output.name}.part")
-        part.write_text(json.dumps(self.document, indent=1, allow_nan=False) + "\n")
-        os.replace(part, self._output)
+        write(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n", parents=True)
 
 
 def find_readers() -> list[dict[str, Any]]:
