@@ -17,6 +17,7 @@ ROOT = Path(framefeed.__file__).parent
 LAYERS = (
     "versions",
     "machine",
+    "texts",
     "errors",
     "cached",
     "encoders",

@@ -25,6 +25,8 @@ TorchCodec raises::
 
 from __future__ import annotations
 
+from framefeed.texts import printable
+
 __all__ = [
     "CatalogError",
     "DecodeError",
@@ -46,6 +48,9 @@ __all__ = [
 ]
 
 
+_NEW_LINE = "\n"
+
+
 class FramefeedError(Exception):
     """Base of all framefeed errors.
 
@@ -60,8 +65,9 @@ class FramefeedError(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        # OSError would print its two arguments as "[Errno path] reason".
-        return f"{self.path}: {self.reason}"
+        # OSError would print its two arguments as "[Errno path] reason". Control characters of file names would reach
+        # the terminal with a traceback.
+        return f"{printable(self.path)}: {printable(self.reason, keep=_NEW_LINE)}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self.reason)

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import framefeed
 from framefeed.cli import (
@@ -27,6 +28,7 @@ from framefeed.cli import (
     verify,
 )
 from framefeed.errors import FramefeedError
+from framefeed.texts import printable
 
 __all__ = ["build_parser", "main"]
 
@@ -38,9 +40,15 @@ BROKEN_PIPE = 141
 _SIGNED = ("--at", "--range", "--time")
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Tells of arguments, which may be file names, without their control characters."""
+        super().error(printable(" ".join(message.splitlines())))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="framefeed", description="Video frames, exactly: index files, look into them, read frames, prove it."
     )
     parser.add_argument("--version", action="version", version=f"framefeed {framefeed.__version__}")

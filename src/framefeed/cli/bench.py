@@ -218,11 +218,13 @@ def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from framefeed.texts import printable
+
     stderr = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=stderr, transient=True, disable=not (show and stderr.is_terminal)) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=printable(what))
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from framefeed import texts
+
 __all__ = ["Report", "make_table", "print_error", "print_json", "print_lines", "print_table", "progress"]
 
 # Where stdout is a file or a pipe there is no width to respect; rich would assume 80 and cut paths into pieces.
@@ -76,9 +78,9 @@ def printable(cell: object) -> Text:
 
 
 def _clean(text: str, stream: TextIO) -> str:
-    """The text with backslash escapes for what a stream's encoding does not have."""
+    """Escapes control characters, and what a stream's encoding does not have."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    return texts.printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def print_table(table: Table) -> None:
@@ -87,13 +89,14 @@ def print_table(table: Table) -> None:
 
 
 def print_lines(*lines: str) -> None:
-    """Prints lines on stdout, unchanged and unwrapped."""
+    """Prints lines on stdout, unwrapped; an end of line within one is escaped."""
     sys.stdout.write("".join(f"{_clean(line, sys.stdout)}\n" for line in lines))
 
 
 def print_json(value: Any) -> None:
     """Prints JSON on stdout. Numbers that JSON does not have (NaN) would be a mistake, and are refused."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=2, allow_nan=False)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that JSON leaves
 
 
 def print_error(error: Exception) -> None:

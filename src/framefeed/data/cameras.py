@@ -22,6 +22,7 @@ from framefeed.devices import Fallback
 from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import Catalog, VideoIndex
 from framefeed.process.desc import Changes, ProcessDesc
+from framefeed.texts import printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,7 +142,8 @@ class MultiCameraDataset(FrameDataset):
         short = [self.clips[clip].name for clip in np.flatnonzero(self._slots.counts == 0).tolist()]
         if short:
             more = f" and {len(short) - 3} more" if len(short) > 3 else ""
-            warnings.warn(f"{len(short)} clips have no whole sequence: {', '.join(short[:3])}{more}", stacklevel=2)
+            text = f"{len(short)} clips have no whole sequence: {', '.join(short[:3])}{more}"
+            warnings.warn(printable(text), stacklevel=2)
         self.videos = self._open_videos()
 
     @property

@@ -27,6 +27,7 @@ from framefeed.index import Catalog, VideoIndex
 from framefeed.index.catalog import BadFile
 from framefeed.index.catalog_paths import files_meant
 from framefeed.process.desc import Changes, ProcessDesc
+from framefeed.texts import printable
 
 __all__ = ["GetLabel", "VideoDataset", "VideoSize", "video_size_from_file"]
 
@@ -300,13 +301,11 @@ def _warn_bad(bad: Sequence[BadFile], count: int) -> None:
     if bad:
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         what = "; ".join(f"{each.path}: {each.reason}" for each in bad[:3])
-        warnings.warn(f"left out {len(bad)} of {count} files: {what}{more}", stacklevel=4)
+        warnings.warn(printable(f"left out {len(bad)} of {count} files: {what}{more}"), stacklevel=4)
 
 
 def _warn_short(names: Sequence[str], length: int, stride: int) -> None:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     strided = f" with a stride of {stride}" if stride > 1 else ""
-    warnings.warn(
-        f"left out {len(names)} files that are too short for {length} frames{strided}: {', '.join(names[:3])}{more}",
-        stacklevel=3,
-    )
+    text = f"left out {len(names)} files that are too short for {length} frames{strided}: {', '.join(names[:3])}{more}"
+    warnings.warn(printable(text), stacklevel=3)

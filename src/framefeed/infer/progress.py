@@ -17,6 +17,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from framefeed.texts import printable
+
 __all__ = ["RunProgress"]
 
 SHOWN_FILES = 4
@@ -79,7 +81,7 @@ class RunProgress:
             if len(self._files) >= SHOWN_FILES:
                 self._bars.remove_task(self._files.pop(next(iter(self._files))))
             before = self._done[video] - frames
-            name = self._names[video].encode("utf-8", "backslashreplace").decode()
+            name = printable(self._names[video])
             self._files[video] = self._bars.add_task(
                 name if len(name) <= 40 else f"...{name[-37:]}", total=self._totals[video], completed=before
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, OutputError, SourceError
+from framefeed.texts import csv_cell, text_of_cell
 
 __all__ = ["COLUMNS", "FOUND", "RowWriter", "check_suffix", "finish_rows", "read_rows", "sorted_found"]
 
@@ -90,7 +91,8 @@ class RowWriter:
     """
 
     def __init__(self, file: BinaryIO, kind: str, schema: pa.Schema) -> None:
-        if kind == ".csv":
+        self._is_csv = kind == ".csv"
+        if self._is_csv:
             from pyarrow import csv
 
             self._writer: Any = csv.CSVWriter(file, schema)
@@ -102,7 +104,7 @@ class RowWriter:
     def write(self, rows: pa.Table) -> None:
         """Adds rows."""
         if rows.num_rows:
-            self._writer.write_table(rows)
+            self._writer.write_table(_changed_texts(rows, csv_cell) if self._is_csv else rows)
 
     def close(self) -> None:
         """Writes what ends the file."""
@@ -112,6 +114,16 @@ class RowWriter:
         """Lets go of a file that could not be written."""
         with suppress(Exception):
             self._writer.close()
+
+
+def _changed_texts(rows: pa.Table, change: Callable[[str], str]) -> pa.Table:
+    """The rows with every text changed."""
+    for place, column in enumerate(rows.schema):
+        if pa.types.is_string(column.type):
+            texts = rows.column(place).dictionary_encode().combine_chunks()
+            known = pa.array([change(text) for text in texts.dictionary.to_pylist()], pa.string())
+            rows = rows.set_column(place, column, known.take(texts.indices))
+    return rows
 
 
 def read_rows(path: str | os.PathLike[str]) -> pa.Table:
@@ -129,7 +141,12 @@ def read_rows(path: str | os.PathLike[str]) -> pa.Table:
 
             # Names of videos may look like numbers.
             types = {"video": pa.string(), "class_name": pa.string()}
-            table = csv.read_csv(name, convert_options=csv.ConvertOptions(column_types=types))
+            table = csv.read_csv(
+                name,
+                parse_options=csv.ParseOptions(newlines_in_values=True),
+                convert_options=csv.ConvertOptions(column_types=types),
+            )
+            table = _changed_texts(table, text_of_cell)
         else:
             from pyarrow import parquet
 
