@@ -29,6 +29,7 @@ LAYERS = (
     "driver",
     "marks",
     "media",
+    "opening",
     "native",
     "index",
     "plan",
@@ -57,6 +58,7 @@ LAYERS = (
 
 KNOWS_PYAV = (
     "ffmpeg.py",
+    "opening.py",
     "index/",
     "source/",
     "decode/cpu.py",

@@ -52,8 +52,8 @@ class Media(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Bytes from ``offset``; fewer than ``length`` at the end of the file."""
 
-    def for_demuxer(self) -> str | IO[bytes]:
-        """What ``av.open`` takes."""
+    def for_demuxer(self) -> int | IO[bytes]:
+        """What FFmpeg reads: a stream with an offset of its own, or such a descriptor, which the caller closes."""
 
 
 class _FilePool:
@@ -187,9 +187,12 @@ class PathMedia:
         except OSError as error:
             raise source_error(self.path, error) from None
 
-    def for_demuxer(self) -> str:
-        """The path, marked as a file so that FFmpeg does not take ``a:b.mp4`` for a protocol."""
-        return f"file:{self.path}"
+    def for_demuxer(self) -> int:
+        """A descriptor of its own."""
+        try:
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise source_error(self.path, error) from None
 
 
 def _read_fully(descriptor: int, offset: int, length: int) -> bytes:

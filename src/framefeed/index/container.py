@@ -15,13 +15,13 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.ffmpeg import quiet
 from framefeed.index import mp4
 from framefeed.index.bitstream import Gaps, PacketKind, make_classifier
 from framefeed.index.bitstream.h264_look import Look, read_look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
-from framefeed.media import Media, PathMedia, source_error
+from framefeed.media import Media, PathMedia
+from framefeed.opening import invalid_file, open_input
 from framefeed.types import Orientation, StreamInfo
 
 # A box or header that claims more pixels than this is damage: no decoder here could hold a handful of such pictures.
@@ -31,8 +31,6 @@ MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back to put them in
 
 # Where FFmpeg's first choice for a codec needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
-
-quiet()
 
 
 class NoPictureSize(InvalidFile):
@@ -63,23 +61,13 @@ class Scan:
 @contextmanager
 def open_container(media: Media, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
     """Opens a container; whatever goes wrong becomes a framefeed error that names the file."""
-    if isinstance(media, PathMedia):
-        size = media.fingerprint[0]  # raises for what is missing or no file, before FFmpeg words it worse
-        if size == 0:
-            raise InvalidFile(media.name, "empty file (0 bytes)")
     try:
-        with av.open(media.for_demuxer(), "r", options=options, metadata_errors="replace") as container:
+        with open_input(media, options) as container:
             yield container
     except av.error.FFmpegError as error:
-        raise _av_error(media, error) from error
+        raise invalid_file(media, error) from error
     except (MemoryError, OverflowError) as error:
         raise InvalidFile(media.name, f"its headers are damaged ({error or type(error).__name__})") from error
-
-
-def _av_error(media: Media, error: av.error.FFmpegError) -> Exception:
-    if isinstance(error, av.error.FileNotFoundError | av.error.PermissionError | av.error.IsADirectoryError):
-        return source_error(media.name, error)
-    return InvalidFile(media.name, f"not a video file that can be read, or a damaged one ({error.strerror or error})")
 
 
 def choose_stream(container: InputContainer, media: Media, stream_index: int | None) -> VideoStream:

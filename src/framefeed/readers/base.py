@@ -87,6 +87,10 @@ class AbstractVideoReader(ABC):
         self._library: Any = self.load()
         if not os.path.isfile(self.path):
             raise SourceError(self.path, "there is no such file")
+        from framefeed.media import PathMedia  # here, because NumPy and PyAV come with them
+        from framefeed.opening import refuse_playlist
+
+        refuse_playlist(PathMedia(self.path))
         try:
             self._num_frames = self._open()
         except FramefeedError:

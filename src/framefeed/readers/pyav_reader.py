@@ -53,7 +53,11 @@ class PyavReader(AbstractVideoReader):
         return len(self._pts)
 
     def _start(self) -> None:
-        self._container: Any = self._library.open(self.path)
+        from framefeed.media import PathMedia
+        from framefeed.opening import open_input
+
+        container: Any = open_input(PathMedia(self.path))
+        self._container = container
         if not self._container.streams.video:
             raise NoVideoStream(self.path, "it has no video stream")
         self._video: Any = self._container.streams.best("video")

@@ -8,21 +8,17 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
-import av
 import av.error
 import numpy as np
-from av.container import InputContainer
 from numpy.typing import NDArray
 
-from framefeed.errors import DecodeError, InvalidFile
-from framefeed.ffmpeg import quiet
+from framefeed.errors import DecodeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, check_unchanged
+from framefeed.opening import open_input
 from framefeed.types import NO_PTS
 
 __all__ = ["Demuxed"]
-
-quiet()
 
 MAX_IDLE = 8  # demuxers kept open between requests, whatever the number of videos; each holds a file and its buffers
 
@@ -43,10 +39,7 @@ class _Walker:
         self._open()
 
     def _open(self) -> None:
-        try:
-            self._container: InputContainer = av.open(self._media.for_demuxer(), "r", metadata_errors="replace")
-        except av.error.FFmpegError as error:
-            raise InvalidFile(self._media.name, f"cannot be opened any more ({error.strerror or error})") from error
+        self._container = open_input(self._media)
         self._stream = self._container.streams[self._index.stream.stream_index]
         self._packets = self._container.demux(self._stream)
         self._ahead = None

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import av
+import av.error
 import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.bench.clips import read_strip
 from framefeed.errors import InvalidFile
+from framefeed.media import PathMedia
+from framefeed.opening import open_input
 
 __all__ = ["Painted", "Seen", "Truth", "Wrong", "look_at"]
 
@@ -118,7 +120,7 @@ def look_at(path: Path, num_frames: int, *, turned: bool = False) -> Seen:
     """Decodes a video from its start, up to so many frames."""
     found = []
     try:
-        with av.open(f"file:{path}") as container:
+        with open_input(PathMedia(path)) as container:
             container.streams.video[0].thread_type = "AUTO"
             for frame in container.decode(video=0):
                 found.append(thumbnail(frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)))
