@@ -37,7 +37,7 @@ def cluster() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=40)
+        ray_module.start_local(ray, num_cpus=2)
         yield
         ray.shutdown()
 
@@ -121,6 +121,28 @@ def test_a_worker_that_is_killed(cluster: None, clips: list[Path], models: Mappi
     broken.write_bytes(clips[1].read_bytes())
     result = run(videos, models["onnx"], output=output, **job)
     assert (result.errors, result.num_frames, result.resumed_frames) == ([], 165 + 45, 165)
+
+
+def test_it_listens_on_the_loopback_only(cluster: None) -> None:
+    found = _listening()
+    assert len(found) > 3
+    assert {each.split(":")[0][-8:] for each in found} == {"0100007F"}
+    assert os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") is None
+
+
+def _listening() -> list[str]:
+    """Addresses that processes of this test's Ray listen on, as /proc has them."""
+    tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.splitlines()]
+    sockets = {line[9]: line[1] for line in lines if line[3] == "0A"}
+    parents: dict[int, int] = {}
+    holders: list[tuple[int, str]] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            links = [os.readlink(entry) for entry in (folder / "fd").iterdir()]
+            holders += [(int(folder.name), sockets[link[8:-1]]) for link in links if link[8:-1] in sockets]
+    return [address for process, address in holders if process == os.getpid() or _is_below(process, parents)]
 
 
 def test_from_the_command_line(

@@ -31,6 +31,8 @@ MAX_BLOCKS = 4096
 # How often a segment is begun again after its worker has died, and a worker after it has: enough for machines that go
 # away, and an end for a model that takes its process down with it. (Ray's own default is for ever.)
 MAX_RETRIES = 3
+LOOPBACK = "127.0.0.1"
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 MAX_RESTARTS = 16
 
 # What a worker may keep of decoded frames, where nothing is said: several may share a machine.
@@ -85,6 +87,49 @@ def _ray() -> Any:
             "ray", f"cannot be loaded ({error}); it needs ray[data]: pip install framefeed[ray]"
         ) from error
     return ray
+
+
+def start_local(ray: Any, **more: Any) -> None:
+    """Starts a Ray on this machine whose processes all listen on 127.0.0.1 only.
+
+    By itself Ray listens on all interfaces, and whoever reaches it runs code. Its one switch for that is meant for other
+    systems: where there are no clusters, the machine's address is that of the loopback.
+
+    Args:
+        ray: The module.
+        more: Arguments of ``ray.init``.
+
+    Raises:
+        RuntimeError: This Ray listens elsewhere nevertheless. It is shut down.
+    """
+    constants = sys.modules.get("ray._private.ray_constants")
+    before, switch = os.environ.get(_CLUSTERS), getattr(constants, "ENABLE_RAY_CLUSTER", None)
+    os.environ[_CLUSTERS] = "0"  # for the processes that are started
+    if switch is not None:
+        constants.ENABLE_RAY_CLUSTER = False  # type: ignore[union-attr]  # for this one, which has read it before
+    try:
+        # "local": by itself Ray would look for one that runs already, by a file that any user can write.
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address=LOOPBACK,
+            **more,
+        )
+    finally:
+        if before is None:
+            del os.environ[_CLUSTERS]
+        else:
+            os.environ[_CLUSTERS] = before
+        if switch is not None:
+            constants.ENABLE_RAY_CLUSTER = switch  # type: ignore[union-attr]
+    found = ray.util.get_node_ip_address()
+    if found != LOOPBACK:
+        ray.shutdown()
+        raise RuntimeError(
+            f"this version listens on {found}, not on {LOOPBACK} only; start it yourself, and give its address"
+        )
 
 
 def _lives() -> dict[str, Any]:
@@ -154,14 +199,13 @@ class RayExecutor:
         self._started = False
         if not self._ray.is_initialized():
             try:
-                self._ray.init(
-                    address=ray.address,
-                    include_dashboard=False if ray.address is None else None,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
+                if ray.address is None:
+                    start_local(self._ray)
+                else:
+                    self._ray.init(address=ray.address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError) as error:
-                raise MissingBackend("ray", f"cannot be reached at {ray.address}: {error}") from error
+                where = "cannot be started here" if ray.address is None else f"cannot be reached at {ray.address}"
+                raise MissingBackend("ray", f"{where}: {error}") from error
             self._started = True
 
     def close(self) -> None:
