@@ -92,8 +92,8 @@ def _ray() -> Any:
 def start_local(ray: Any, **more: Any) -> None:
     """Starts a Ray on this machine whose processes all listen on 127.0.0.1 only.
 
-    By itself Ray listens on all interfaces, and whoever reaches it runs code. Its one switch for that is meant for other
-    systems: where there are no clusters, the machine's address is that of the loopback.
+    By itself Ray listens on all interfaces, and whoever reaches it runs code. Its one switch for that is meant for
+    other systems: where there are no clusters, the machine's address is that of the loopback.
 
     Args:
         ray: The module.
