@@ -26,12 +26,31 @@ def _plane(frame: NativeFrame, number: int, depth: int) -> NDArray[np.float64]:
     return (plane if depth == 8 else plane.view(np.uint16)).astype(np.float64)
 
 
+def _spread(samples: NDArray[np.float64], length: int, *, mixed: bool) -> NDArray[np.float64]:
+    """As many lines of chroma as luma has: the nearest ones, or mixed of two."""
+    count = len(samples)
+    if count == length or not mixed:
+        return samples[np.arange(length) // (1 if count == length else 2)]
+    place = (np.arange(length) + 0.5) * count / length - 0.5
+    first = np.floor(place).astype(int) - 1
+    weights = np.stack([_bicubic(abs(place - first - tap)) for tap in range(4)])
+    taps = np.stack([samples[np.clip(first + tap, 0, count - 1)] for tap in range(4)])
+    return np.asarray((weights[..., None] * taps).sum(0) / weights.sum(0)[:, None])
+
+
+def _bicubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    near = 1.4 * distance**3 - 2.4 * distance**2 + 1
+    far = 0.6 * (-(distance**3) + 5 * distance**2 - 8 * distance + 4)
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0))
+
+
 def _reference(frame: NativeFrame, matrix: str, *, full: bool, depth: int = 8) -> NDArray[np.float64]:
-    """RGB by the textbook, chroma taken from the nearest sample."""
+    """RGB by the textbook, with the chroma samples that libswscale takes: it mixes lines where it has no faster way."""
     y, u, v = (_plane(frame, number, depth) for number in range(3))
-    rows = np.arange(frame.height) // (1 if u.shape[0] == frame.height else 2)
-    columns = np.arange(frame.width) // (1 if u.shape[1] == frame.width else 2)
-    u, v = u[rows][:, columns], v[rows][:, columns]
+    height, width = y.shape
+    mixed = depth > 8 or height % 2 == 1
+    u, v = (_spread(chroma, height, mixed=mixed) for chroma in (u, v))
+    u, v = (_spread(chroma.T, width, mixed=mixed and width % 2 == 1).T for chroma in (u, v))
     unit = 1 << (depth - 8)
     peak = (1 << depth) - 1
     if full:
@@ -58,7 +77,8 @@ def _compare(name: str, folder: Path, matrix: str, *, full: bool, depth: int = 8
             got = decoder[number].numpy().astype(np.float64)
             got = got if order == "NCHW" else got.transpose(2, 0, 1)
             error = np.abs(got - _reference(native, matrix, full=full, depth=depth))
-            assert error.mean() < 1.0, f"{order}: {error.mean()}"
+            # Where FFmpeg mixes lines of chroma, it goes on with 8 bits of it.
+            assert error.mean() < (1.0 if depth == 8 else 1.5), f"{order}: {error.mean()}"
             assert error.max() <= 4.5, f"{order}: {error.max()}"
 
 

@@ -210,7 +210,7 @@ def test_every_matrix_and_range(device: torch.device, pix_fmt: str, matrix: int,
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("color_space", ["RGB", "YCbCr"])
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
-@pytest.mark.parametrize("size", [(48, 64), (17, 33), (2, 15), (7, 2), (5, 257)])
+@pytest.mark.parametrize("size", [(48, 64), (17, 33), (2, 15), (7, 2), (5, 257), (145, 178), (6, 31)])
 def test_every_size(device: torch.device, pix_fmt: str, color_space: str, layout: str, size: tuple[int, int]) -> None:
     for content in CONTENTS:
         check(UNSCALED, differences(device, pix_fmt, size, content, color_space=color_space, layout=layout))

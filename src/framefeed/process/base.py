@@ -64,14 +64,14 @@ class YCbCrWriter(PictureWriter):
         height, width = size
         same_size = size == (picture.height, picture.width)
         if same_size:
-            source.make_even(2)
+            source.pad(across=2, down=2)
             size = (source.height, source.width)
         # libswscale dithers where it goes from more bits to 8, so that is left to `_round`.
         deep = any(part.bits > 8 for part in picture.format.components)
         from_rgb = picture.format.is_rgb or picture.format.has_palette
         full_range = from_rgb or self._is_full_range(picture)
         scaler = scaler_for(
-            (source.width, source.height, picture.format.name),
+            (source.width, source.height, source.format),
             (size[1], size[0], "yuv444p16le" if deep else "yuv444p"),
             BT601 if from_rgb else self._matrix_of(picture),
             full_range,

@@ -10,6 +10,7 @@ from enum import Enum, IntEnum
 from typing import Literal
 
 from framefeed.process.desc import BaseKind, Crop, Size
+from framefeed.process.filters import bicubic
 from framefeed.types import Orientation, StreamInfo
 
 __all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "way_back"]
@@ -41,6 +42,12 @@ class ColorMode(IntEnum):
     """RGB by that of its general path."""
     KEEP = 2
     """YCbCr."""
+    TABLES = 3
+    """RGB by the tables of its path to packed RGB."""
+
+
+# Where the size of a picture stays the same, chroma is interpolated in these, and repeated in others.
+MIXED_MODES = (ColorMode.ACCURATE, ColorMode.TABLES)
 
 
 class SurfaceFormat(Enum):
@@ -167,7 +174,18 @@ def conversion_table(conversion: Conversion) -> list[int]:
     table += _color_factors(conversion)
     for samples in ((height, width), chroma):
         table += [*_axis(samples[0], lying[0]), *_axis(samples[1], lying[1])]
+    if not (conversion.scales or conversion.surface.planar) and color_mode(conversion) in MIXED_MODES:
+        table += _chroma_weights(conversion.source_size)
     return table
+
+
+def _chroma_weights(size: Size) -> list[int]:
+    """First sample and weights for each line, and for each column where these are odd."""
+    height, width = size
+    rows = bicubic(-(-height // 2), height, 1 << 12)
+    if width % 2:
+        rows += bicubic(-(-width // 2), width, 1 << 14)
+    return [number for first, weights in rows for number in (first, *weights)]
 
 
 def _geometry(conversion: Conversion) -> tuple[int, ...]:
@@ -233,8 +251,12 @@ def color_mode(conversion: Conversion) -> ColorMode:
     """How its colours are computed: as libswscale would do it."""
     if conversion.color_space == "YCbCr":
         return ColorMode.KEEP
-    fast = conversion.surface is SurfaceFormat.NV12 and not conversion.scales
-    return ColorMode.FAST if fast else ColorMode.ACCURATE
+    if conversion.scales or conversion.surface.planar:
+        return ColorMode.ACCURATE
+    height, width = conversion.source_size
+    if conversion.surface is SurfaceFormat.NV12 and height % 2 == 0:
+        return ColorMode.FAST
+    return ColorMode.TABLES if width % 2 == 0 else ColorMode.ACCURATE
 
 
 def _color_factors(conversion: Conversion) -> list[int]:
@@ -245,8 +267,20 @@ def _color_factors(conversion: Conversion) -> list[int]:
         red, blue, green_cb, green_cr = (factor * 224 // 255 for factor in (red, blue, green_cb, green_cr))
     else:
         luma, black = luma * 255 // 219, 16
-    unit = 8 if color_mode(conversion) is ColorMode.FAST else 512
-    return [black * unit, *(_to_13_bits(factor) for factor in (luma, red, blue, -green_cb, -green_cr))]
+    factors = (red, blue, -green_cb, -green_cr)
+    mode = color_mode(conversion)
+    if mode is ColorMode.TABLES:
+        # Where its tables begin; half a level is added, as they are rounded.
+        offset = (384 if conversion.full_range else 326) * luma - ((384 + black) << 16) + 0x8000
+        return [offset, luma, *(_in_lumas(factor, luma) for factor in factors)]
+    unit = 8 if mode is ColorMode.FAST else 512
+    return [black * unit, *(_to_13_bits(factor) for factor in (luma, *factors))]
+
+
+def _in_lumas(factor: int, luma: int) -> int:
+    """A factor as one of Y's, times 65536. C rounds quotients towards zero."""
+    scaled = (factor << 16) + 0x8000
+    return scaled // luma if scaled >= 0 else -(-scaled // luma)
 
 
 def _to_13_bits(factor: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from framefeed.errors import MissingBackend
 from framefeed.process.conversion import ColorMode
+from framefeed.process.filters import TAPS
 
 try:
     import triton
@@ -26,6 +27,7 @@ _jit_part: Callable[[Callable[..., Any]], Any] = triton.jit
 FAST: Any = tl.constexpr(ColorMode.FAST.value)
 ACCURATE: Any = tl.constexpr(ColorMode.ACCURATE.value)
 KEEP: Any = tl.constexpr(ColorMode.KEEP.value)
+TABLES: Any = tl.constexpr(ColorMode.TABLES.value)
 
 # Places in a conversion's table. Lines and columns are those of the part that is kept, before it is turned.
 LINES: Any = tl.constexpr(0)
@@ -40,6 +42,10 @@ UNUSED_BITS: Any = tl.constexpr(8)  # of a wide sample
 COLORS: Any = tl.constexpr(9)  # offset and factor of Y; factors of red of Cr, blue of Cb, green of Cb, green of Cr
 LUMA: Any = tl.constexpr(15)  # how planes are scaled down and across: samples, results, step, taps; each
 CHROMA: Any = tl.constexpr(23)
+# Where chroma is filtered: first sample and weights for each line of the picture, then for each column.
+MIXED: Any = tl.constexpr(31)
+PER_MIXED: Any = tl.constexpr(1 + TAPS)
+MIXED_TAPS: Any = tl.constexpr(TAPS)
 
 
 @_jit_part
@@ -91,6 +97,28 @@ def _accurate_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) 
 
 
 @_jit_part
+def _table_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> tl.tensor:
+    """RGB of samples in units of 1/512 of an 8-bit level: each colour is the luma that is as bright."""
+    y = (y + 256) >> 9
+    cb = _clip((cb + 256) >> 9)
+    cr = _clip((cr + 256) >> 9)
+    red = y + _in_lumas(cr, tl.load(table + COLORS + 2))
+    green = y + _in_lumas(cb, tl.load(table + COLORS + 4)) + _in_lumas(cr, tl.load(table + COLORS + 5))
+    blue = y + _in_lumas(cb, tl.load(table + COLORS + 3))
+    return _brightness(table, red), _brightness(table, green), _brightness(table, blue)
+
+
+@_jit_part
+def _in_lumas(chroma: tl.tensor, factor: tl.tensor) -> tl.tensor:
+    return ((chroma * factor) >> 16) - (factor >> 9)
+
+
+@_jit_part
+def _brightness(table: tl.tensor, luma: tl.tensor) -> tl.tensor:
+    return _clip((luma * tl.load(table + COLORS + 1) + tl.load(table + COLORS)) >> 16)
+
+
+@_jit_part
 def _store(
     targets: tl.tensor,
     frame: tl.tensor,
@@ -112,6 +140,44 @@ def _store(
 
 
 @_jit_part
+def _sample(place: tl.tensor, kept: tl.tensor, unused: tl.tensor) -> tl.tensor:
+    return (tl.load(place, mask=kept, other=0).to(tl.int32) >> unused) << unused
+
+
+@_jit_part
+def _mixed(
+    table: tl.tensor,
+    plane: tl.tensor,
+    down: tl.tensor,
+    across: tl.tensor,
+    kept: tl.tensor,
+    pitch: tl.tensor,
+    unused: tl.tensor,
+    wide: tl.constexpr,
+    colors: tl.constexpr,
+) -> tl.tensor:
+    """Chroma in units of 1/512 of an 8-bit level, filtered along odd lines, and then between lines."""
+    to_15_bits: tl.constexpr = 15 if wide else 7
+    lines = table + MIXED + down * PER_MIXED
+    columns = table + MIXED + (tl.load(table + LUMA) + across) * PER_MIXED
+    above = tl.load(lines, mask=kept, other=0)
+    total = 0 if colors == TABLES else 0x200
+    for tap in tl.static_range(MIXED_TAPS):
+        place = plane + tl.minimum(above + tap, tl.load(table + CHROMA) - 1) * pitch
+        if colors == TABLES:
+            along = _sample(place + (across >> 1) * 2, kept, unused) * 0x4000
+        else:
+            left = tl.load(columns, mask=kept, other=0)
+            along = 0
+            for step in tl.static_range(MIXED_TAPS):
+                column = tl.minimum(left + step, tl.load(table + CHROMA + 4) - 1)
+                weight = tl.load(columns + 1 + step, mask=kept, other=0)
+                along += _sample(place + column * 2, kept, unused) * weight
+        total += tl.minimum(along >> to_15_bits, 0x7FFF) * tl.load(lines + 1 + tap, mask=kept, other=0)
+    return total >> 10
+
+
+@_jit_part
 def _plain_pixels(
     table: tl.tensor,
     sources: tl.tensor,
@@ -127,24 +193,28 @@ def _plain_pixels(
     """Pixels of a picture of the size that it has."""
     luma = _plane(sources, frame, 0, wide)
     chroma = _plane(sources, frame, 1, wide)
-    y = tl.load(luma + down * pitch + across, mask=kept, other=0).to(tl.int32)
-    if planar:
+    unused = tl.load(table + UNUSED_BITS)
+    mixed: tl.constexpr = colors == TABLES or (colors == ACCURATE and not planar)
+    unit: tl.constexpr = 2 if wide else 512
+    y = _sample(luma + down * pitch + across, kept, unused)
+    if mixed:
+        cb = _mixed(table, chroma, down, across, kept, pitch, unused, wide, colors)
+        cr = _mixed(table, chroma + 1, down, across, kept, pitch, unused, wide, colors)
+    elif planar:
         place = down * pitch + across
-        cb = tl.load(chroma + place, mask=kept, other=0).to(tl.int32)
-        cr = tl.load(_plane(sources, frame, 2, wide) + place, mask=kept, other=0).to(tl.int32)
+        cb = _sample(chroma + place, kept, unused)
+        cr = _sample(_plane(sources, frame, 2, wide) + place, kept, unused)
     else:
         place = (down >> 1) * pitch + (across >> 1) * 2
-        cb = tl.load(chroma + place, mask=kept, other=0).to(tl.int32)
-        cr = tl.load(chroma + place + 1, mask=kept, other=0).to(tl.int32)
-    if wide:
-        unused = tl.load(table + UNUSED_BITS)
-        y = (y >> unused) << unused
-        cb = (cb >> unused) << unused
-        cr = (cr >> unused) << unused
+        cb = _sample(chroma + place, kept, unused)
+        cr = _sample(chroma + place + 1, kept, unused)
     if colors == FAST:
         y, cb, cr = _fast_rgb(table, y, cb, cr)
+    elif colors == TABLES:
+        y, cb, cr = _table_rgb(table, y * unit, cb, cr)
+    elif mixed:
+        y, cb, cr = _accurate_rgb(table, y * unit, cb, cr)
     elif colors == ACCURATE:
-        unit: tl.constexpr = 2 if wide else 512
         y, cb, cr = _accurate_rgb(table, y * unit, cb * unit, cr * unit)
     elif wide:
         y, cb, cr = _upper_byte(y), _upper_byte(cb), _upper_byte(cr)

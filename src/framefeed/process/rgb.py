@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.process.buffers import allocate
-from framefeed.process.swscale import ACCURATE, BILINEAR, POINT, Scaler, scaler_for
+from framefeed.process.swscale import ACCURATE, BICUBIC, BILINEAR, Scaler, scaler_for
 from framefeed.process.transforms import Geometry
 from framefeed.types import Orientation, StreamInfo
 
@@ -21,7 +21,7 @@ Pixels: TypeAlias = "NDArray[Any]"
 UNSPECIFIED = 2
 FULL_RANGE = 2
 
-# Formats with a hand-written converter in libswscale, several times faster than its general path.
+# Formats for which libswscale has a fast converter: for pictures of even height whose size stays the same.
 _FAST = frozenset({"yuv420p", "yuv422p", "yuvj420p", "yuvj422p"})
 
 # That converter works on this many pixels at a time.
@@ -88,34 +88,43 @@ class PictureWriter(ABC):
 
 
 class RgbWriter(PictureWriter):
-    """Writes pictures of a stream as 8-bit RGB."""
+    """Writes pictures of a stream as 8-bit RGB: where the size stays the same, as FFmpeg converts to ``rgb24``."""
 
     def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
         source = Source(picture)
         height, width = size
         same_size = size == (picture.height, picture.width)
-        fast = same_size and picture.format.name in _FAST
-        if same_size:
-            source.make_even(_BLOCK if fast else 2)
+        fast = same_size and height % 2 == 0 and source.format in _FAST
+        if fast:
+            source.pad(across=_BLOCK)
             # The size that is converted: what lies beyond the picture is padding, and cut off again.
             size = (source.height, source.width)
-        packed = self._layout == "HWC" and fast
-        exact = POINT | ACCURATE if same_size else BILINEAR | ACCURATE
+        # libswscale computes other chroma for planes of RGB than for packed RGB, except in its fast converter.
+        packed = same_size and (self._layout == "HWC" if fast else _is_subsampled(picture))
         scaler = scaler_for(
-            (source.width, source.height, picture.format.name),
+            (source.width, source.height, source.format),
             (size[1], size[0], "rgb24" if packed else "gbrp"),
             self._matrix_of(picture),
             self._is_full_range(picture),
-            BILINEAR if fast else exact,
+            BICUBIC if same_size else BILINEAR | ACCURATE,
         )
         if packed:
-            result = _to_packed(scaler, source, size, out)
-            return result if result is out else result[:height, :width]
+            result = _to_packed(scaler, source, size, out if self._layout == "HWC" else None)
+            if result is out:
+                return result
+            result = result[:height, :width]
+            return result if self._layout == "HWC" else result.transpose(2, 0, 1)
         planar = to_planar(scaler, source, size, GBR, out if self._layout == "CHW" else None)
         if planar is out:
             return planar
         planar = planar[:, :height, :width]
         return planar if self._layout == "CHW" else planar.transpose(1, 2, 0)
+
+
+def _is_subsampled(picture: Any) -> bool:
+    """Whether several pixels share a sample, or RGB has fewer than 8 bits: libswscale goes through chroma then, too."""
+    parts = picture.format.components
+    return any(part.width < picture.width or part.height < picture.height or part.bits < 8 for part in parts[1:3])
 
 
 class Source:
@@ -125,37 +134,36 @@ class Source:
         self._picture = picture
         self.width: int = picture.width
         self.height: int = picture.height
-        planes = picture.planes
+        # Alpha is left out: libswscale has no fast converter for all formats that have it.
+        self.format: str = picture.format.name.replace("yuva", "yuv")
+        planes = picture.planes[:3] if self.format != picture.format.name else picture.planes
         self.pointers = tuple(plane.buffer_ptr for plane in planes)
         self.strides = tuple(plane.line_size for plane in planes)
         self._copies: list[NDArray[np.uint8]] = []
 
-    def make_even(self, block: int) -> None:
-        """Rounds the size up, to whole blocks of pixels across and to an even number of lines.
+    def pad(self, across: int, down: int = 1) -> None:
+        """Rounds the size up to multiples of ``across`` and ``down``, where chroma has fewer samples than luma.
 
         libswscale's fast converter leaves out the last pixels of a line that is no multiple of its block, and at odd
-        sizes chroma samples would be taken from between the right ones. Decoders pad their lines, so mostly there is
-        nothing to do but to tell a larger width; where there is no room, the planes are copied.
+        sizes repeated chroma samples would be taken from between the right ones. Decoders pad their lines, so mostly
+        there is nothing to do but to tell a larger width; where there is no room, the planes are copied.
         """
-        if self.width % block == 0 and self.height % 2 == 0:
+        width, height = -(-self.width // across) * across, -(-self.height // down) * down
+        if (width, height) == (self.width, self.height):
             return
         chroma = self._picture.format.components[1:3]
         halves = any(part.width < self.width or part.height < self.height for part in chroma)
-        if not halves:
+        if not halves or len(self.strides) != 3:
             return
-        width, height = -(-self.width // block) * block, self.height + self.height % 2
         shrunk = chroma[0].width < self.width
         bytes_each = 1 if self._picture.format.components[0].bits <= 8 else 2
-        planar = len(self.strides) == 3
         needed = [bytes_each * (width if number == 0 or not shrunk else width // 2) for number in range(3)]
-        if not planar:
-            return
         if height != self.height or any(have < need for have, need in zip(self.strides, needed, strict=True)):
             self._copy(needed, height)
         self.width, self.height = width, height
 
     def _copy(self, widths: list[int], height: int) -> None:
-        for plane, width in zip(self._picture.planes, widths, strict=True):
+        for plane, width in zip(self._picture.planes[:3], widths, strict=True):
             rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
             lines = height if plane.height == self.height else height // 2
             copy = np.zeros((lines, padded(width)), np.uint8)
@@ -174,9 +182,15 @@ def turn(array: Pixels, orientation: Orientation, axes: tuple[int, int]) -> Pixe
 
 
 def _to_packed(scaler: Scaler, source: Source, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
-    target = out if out is not None and out.shape[:2] == size else allocate((*size, 3))
-    scaler(source.pointers, source.strides, (target.ctypes.data,), (size[1] * 3,))
-    return target
+    height, width = size
+    if width % _BLOCK == 0 and out is not None and out.shape[:2] == size:
+        target = out
+    else:
+        # Room behind the end of a line: the general path writes whole blocks.
+        target = allocate((height, padded(width * 3)))
+    stride = target.strides[0]
+    scaler(source.pointers, source.strides, (target.ctypes.data,), (stride,))
+    return target if target is out else target[:, : width * 3].reshape(height, width, 3)
 
 
 def to_planar(
