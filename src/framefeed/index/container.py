@@ -11,13 +11,14 @@ import av.error
 import numpy as np
 from av.container import InputContainer
 from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
 from framefeed.index import mp4
-from framefeed.index.bitstream import Gaps, PacketKind, make_classifier
-from framefeed.index.bitstream.h264_look import Look, read_look
+from framefeed.index.bitstream import Gaps, PacketKind, h264_look, hevc_look, make_classifier
+from framefeed.index.bitstream.h264_look import Look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
 from framefeed.media import Media, PathMedia
@@ -104,17 +105,28 @@ def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
         raise UnsupportedStream(media.name, "the container has its palette of colours; transcode it to read frames")
 
 
-def stream_info(container: InputContainer, stream: VideoStream, orientation: Orientation) -> StreamInfo:
-    """What FFmpeg and the headers say of the stream."""
+def stream_info(container: InputContainer, stream: VideoStream, orientation: Orientation, may_turn: bool) -> StreamInfo:
+    """What FFmpeg, the headers and, if need be, the first picture say of the stream.
+
+    Args:
+        container: The container.
+        stream: Its stream.
+        orientation: What the container says.
+        may_turn: Whether pictures may say otherwise.
+    """
     context = stream.codec_context
     ratio = stream.sample_aspect_ratio
     assert stream.time_base is not None
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
     pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes if it is unknown
-    look = read_look(extradata) if not pix_fmt and codec == "h264" else None
-    if look is None:
-        colors = (context.color_range, context.color_primaries, context.color_trc, context.colorspace)
-        look = Look(pix_fmt, *(int(value) for value in colors))
+    said = Look(pix_fmt, *_colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace))
+    look = _look_in_headers(codec, extradata, said)
+    picture = first_picture(container, stream) if may_turn or look is None else None
+    if picture is not None:
+        colors = _colors(picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace)
+        look = Look((look or said).pix_fmt, *colors)
+        orientation = from_frame(picture) if may_turn else orientation
+    look = look or said
     return StreamInfo(
         codec=codec,
         codec_tag=context.codec_tag,
@@ -154,18 +166,33 @@ def reader(media: Media) -> mp4.Read:
     return media.read
 
 
-def orientation_by_decoding(container: InputContainer, stream: VideoStream) -> Orientation:
-    """The display matrix is only told on a decoded frame where the container is no MP4."""
+def _colors(*numbers: Any) -> tuple[int, int, int, int]:
+    color_range, primaries, transfer, space = (int(number) for number in numbers)
+    return color_range, primaries, transfer, space
+
+
+def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
+    """What the decoder will say, whatever the container has said; None where only a picture tells."""
+    if codec == "h264":
+        return h264_look.read_look(extradata, said)
+    told = hevc_look.read_look(extradata) if codec == "hevc" else None
+    if told is None:
+        return None
+    return Look(said.pix_fmt, told.color_range, told.color_primaries, told.color_transfer, told.color_space)
+
+
+def first_picture(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
+    """The first picture that can be decoded; None where none comes."""
     try:
         container.seek(0, stream=stream)
         for number, packet in enumerate(container.demux(stream)):
             for frame in packet.decode():
-                return from_frame(frame)
+                return frame
             if number > 64:
                 break
     except av.error.FFmpegError:
         pass  # a damaged beginning is reported when its frames are asked for
-    return Orientation()
+    return None
 
 
 def make_context(stream: StreamInfo) -> VideoCodecContext:

@@ -62,7 +62,6 @@ class PlainTrack:
         extradata: Content of the ``hvcC`` box.
         width, height: Size in the sample entry, which is also the size in the track header unless ``aspect`` is set.
         aspect: Width and height of a pixel, or None where the container does not say.
-        colors: Primaries, transfer, matrix and full range of a ``colr`` box, or None.
         time_scale: Ticks a second.
         duration: Length of the media in ticks, as its header says.
         edit: First presentation time and length in ticks that the edit list shows, or None without edit list.
@@ -75,7 +74,6 @@ class PlainTrack:
     width: int
     height: int
     aspect: tuple[int, int] | None
-    colors: tuple[int, int, int, bool] | None
     time_scale: int
     duration: int
     edit: tuple[int, int] | None
@@ -207,7 +205,6 @@ def _read_track(moov: bytes, boxes: Boxes, media: Boxes, number: int, movie_scal
         width=width,
         height=height,
         aspect=aspect,
-        colors=_colors(moov, entry),
         time_scale=time_scale,
         duration=duration,
         edit=_edit(moov, boxes[b"edts"], movie_scale, time_scale) if b"edts" in boxes else None,
@@ -244,15 +241,6 @@ def _aspect(moov: bytes, entry: Boxes) -> tuple[int, int] | None:
     across, down = _pair(moov, start)
     _need(0 < across <= _MAX_32 and 0 < down <= _MAX_32)
     return across, down
-
-
-def _colors(moov: bytes, entry: Boxes) -> tuple[int, int, int, bool] | None:
-    if b"colr" not in entry:
-        return None
-    start, end = entry[b"colr"]
-    _need(end - start == 11 and moov[start : start + 4] == b"nclx")
-    primaries, transfer, matrix, full = struct.unpack_from(">HHHB", moov, start + 4)
-    return primaries, transfer, matrix, bool(full & 128)
 
 
 def _edit(moov: bytes, place: tuple[int, int], movie_scale: int, time_scale: int) -> tuple[int, int]:

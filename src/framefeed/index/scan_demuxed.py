@@ -19,7 +19,6 @@ from framefeed.index.container import (
     is_mp4,
     kinds_from_container,
     open_container,
-    orientation_by_decoding,
     reader,
     stream_info,
     understood,
@@ -82,8 +81,7 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
         discard=discards.astype(np.bool_),
     )
     may_turn = codec in ("h264", "hevc") or _MATROSKA_PROJECTION in media.read(0, 1 << 16)
-    orientation = orientation_by_decoding(container, stream) if may_turn else Orientation()
-    info = stream_info(container, stream, orientation)
+    info = stream_info(container, stream, Orientation(), may_turn)
     gaps = NO_GAPS if classifier is None else classifier.gaps()
     return Scan(info, raw, np.concatenate(kinds), gaps, byte_ranges=locator.exact, understood=understood(stream))
 

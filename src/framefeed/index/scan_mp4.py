@@ -16,7 +16,6 @@ from framefeed.index.container import (
     Scan,
     check_palette,
     kinds_from_container,
-    orientation_by_decoding,
     reader,
     stream_info,
     understood,
@@ -61,9 +60,8 @@ def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Sc
 
     kinds, gaps = _classify_all(codec, extradata, raw, payload, stream, media)
     orientation = from_matrix(track.matrix)
-    if not orientation and first_packet_turns(codec, extradata, payload(0, 0, 4096)):
-        orientation = orientation_by_decoding(container, stream)
-    info = stream_info(container, stream, orientation)
+    may_turn = not orientation and first_packet_turns(codec, extradata, payload(0, 0, 4096))
+    info = stream_info(container, stream, orientation, may_turn)
     return Scan(info, raw, kinds, gaps, byte_ranges=True, understood=understood(stream))
 
 

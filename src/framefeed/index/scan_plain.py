@@ -50,12 +50,7 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
 
 def _fits(track: PlainTrack, look: HevcLook) -> bool:
     """Whether container and stream say the same of the pictures."""
-    colors = (look.color_primaries, look.color_transfer, look.color_space, look.color_range == 2)
-    return (
-        (track.width, track.height) == (look.width, look.height)
-        and look.width * look.height <= MAX_PIXELS
-        and track.colors in (None, colors)
-    )
+    return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= MAX_PIXELS
 
 
 def _packets(track: PlainTrack) -> RawPackets | None:

@@ -25,26 +25,31 @@ class Look(NamedTuple):
     color_space: int = UNSPECIFIED
 
 
-def read_look(extradata: bytes) -> Look | None:
-    """The look of a stream with this ``avcC`` box; None where it does not tell it beyond doubt."""
+def read_look(extradata: bytes, said: Look) -> Look | None:
+    """The look of a stream with this ``avcC`` box; None where it does not tell it beyond doubt.
+
+    Args:
+        extradata: The box.
+        said: What the container says, which holds where the stream says nothing.
+    """
     if len(extradata) < 8 or extradata[0] != 1 or extradata[5] & 31 != 1:
         return None  # no box, or several parameter sets to choose from
     size = int.from_bytes(extradata[6:8], "big")
     try:
         bits = BitReader(unescape(extradata[9 : 8 + size]))
-        return _look(read_sps(bits), bits)
+        return _look(read_sps(bits), bits, said)
     except OutOfData:
         return None
 
 
-def _look(sps: Sps, bits: BitReader) -> Look | None:
+def _look(sps: Sps, bits: BitReader, said: Look) -> Look | None:
     if not sps.frame_mbs_only:
         bits.skip(1)
     bits.skip(1)
     if bits.flag():  # cropping
         for _ in range(4):
             bits.ue()
-    color_range, primaries, transfer, space = 0, UNSPECIFIED, UNSPECIFIED, UNSPECIFIED
+    _, color_range, primaries, transfer, space = said
     if bits.flag():  # video usability information
         if bits.flag() and bits.u(8) == 255:  # aspect ratio, in full
             bits.skip(32)
@@ -55,7 +60,7 @@ def _look(sps: Sps, bits: BitReader) -> Look | None:
             color_range = 2 if bits.flag() else 1
             if bits.flag():
                 primaries, transfer, space = bits.u(8), bits.u(8), bits.u(8)
-    pix_fmt = _pix_fmt(sps, color_range == 2, space)
+    pix_fmt = said.pix_fmt or _pix_fmt(sps, color_range == 2, space)
     return None if pix_fmt is None else Look(pix_fmt, color_range, primaries, transfer, space)
 
 
