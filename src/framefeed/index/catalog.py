@@ -295,7 +295,7 @@ class Catalog:
             place = int(np.searchsorted(hashes, wanted))
             while place < len(hashes) and hashes[place] == wanted:
                 number = int(order[place])
-                if row_path(self._row(number)) == stored:
+                if self._path_of(number) == stored:
                     return number
                 place += 1
         return None
@@ -316,6 +316,13 @@ class Catalog:
         try:
             return rows.row(number)
         except ValueError as error:  # what Arrow raises
+            raise self._damaged(number, error) from error
+
+    def _path_of(self, number: int) -> str:
+        row = self._row(number)
+        try:
+            return row_path(row)
+        except ValueError as error:
             raise self._damaged(number, error) from error
 
     def _read(self, number: int) -> VideoIndex:

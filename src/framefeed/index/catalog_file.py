@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ VERSION = 1
 STORE_VERSION = 2
 VERSION_KEY = b"framefeed.catalog.version"
 REPORT_KEY = b"framefeed.catalog.report"
+_FRAMES = common_schema([]).names.index("frames")
 MAGIC = b"ARROW1"  # what Arrow's files begin with
 
 _HOW = "framefeed index VIDEOS -o catalog.arrow (in Python: framefeed.Catalog.build(videos, 'catalog.arrow'))"
@@ -130,14 +132,12 @@ class CatalogFile(Rows):
                 reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
                 self.metadata: dict[bytes, bytes] = dict(reader.schema.metadata or {})
                 self._check(reader.schema)
-                batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-                for batch in batches:
-                    batch.validate()  # that no column reaches beyond its buffers; looks at no row
+                batches = list(_batches(file, reader))
         except FileNotFoundError:
             raise CatalogError(path, f"no such catalog; make one with: {_HOW}") from None
         except CatalogError:
             raise
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             if os.path.isdir(path):
                 raise CatalogError(path, f"a folder, not a catalog; make one with: {_HOW}") from None
             if isinstance(error, OSError) and error.errno is not None:
@@ -145,7 +145,8 @@ class CatalogFile(Rows):
             with suppress(OSError):  # gone by now
                 if not begins_as_catalog(found_at or path):  # a video, say: nothing to be deleted
                     raise CatalogError(path, f"not a catalog; make one with: {_HOW}") from error
-            reason = f"no catalog, or a damaged one ({str(error).splitlines()[0]})"
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = f"no catalog, or a damaged one ({why})"
             raise CatalogError(path, f"{reason}; delete it and build it again with: {_HOW}") from error
         super().__init__(batches)
 
@@ -167,6 +168,39 @@ class CatalogFile(Rows):
         if is_stored(schema) is not self.is_store:
             raise CatalogError(self.path, "its columns are not those of its version; delete it and build it again")
 
+    def numbers(self, name: str) -> NDArray[Any]:
+        """A column of numbers, over all rows.
+
+        Raises:
+            CatalogError: It is damaged.
+        """
+        column = [*SCALARS].index(name)
+        if any(batch.column(column).null_count for batch in self.batches):
+            raise self._damaged(f"a value of {name} is missing")
+        found = super().numbers(name)
+        if name == "num_frames":  # what frames are counted by
+            lengths = [np.diff(batch.column(_FRAMES).offsets.to_numpy()) for batch in self.batches]
+            if lengths and (np.concatenate(lengths) != found).any():
+                raise self._damaged("numbers of frames are not those of its rows")
+        return found
+
+    def paths(self) -> list[str]:
+        """The paths of all rows as they are stored.
+
+        Raises:
+            CatalogError: One is damaged.
+        """
+        try:
+            found = super().paths()
+        except (pa.ArrowException, ValueError) as error:
+            raise self._damaged("a path is no text") from error
+        if not all(found) or any("\0" in path for path in found):
+            raise self._damaged("a path is missing")
+        return found
+
+    def _damaged(self, why: str) -> CatalogError:
+        return CatalogError(self.path, f"damaged ({why}); delete it and build it again")
+
     def check(self) -> None:
         """Looks at every row, so that all can be copied safely.
 
@@ -177,16 +211,65 @@ class CatalogFile(Rows):
             for batch in self.batches:
                 batch.validate(full=True)
         except pa.ArrowException as error:
-            raise CatalogError(self.path, "damaged; delete it and build it again") from error
-        _ = self.bad
+            raise self._damaged("rows are not what they should be") from error
+        _ = self.bad, self.paths(), self.numbers("num_frames")
 
     @cached_property
     def bad(self) -> list[BadEntry]:
         """The files that could not be indexed."""
         try:
-            return [BadEntry(**entry) for entry in json.loads(self.metadata[REPORT_KEY])]
-        except (KeyError, TypeError, ValueError) as error:
+            said = json.loads(self.metadata[REPORT_KEY])
+            if not isinstance(said, list):
+                raise TypeError("no list")
+            entries = [BadEntry(**entry) for entry in said]
+            for entry in entries:
+                if not all(isinstance(text, str) for text in (entry.path, entry.reason, entry.error, entry.scanner)):
+                    raise TypeError("a text is none")
+            return entries
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CatalogError(self.path, "its report is damaged; delete the catalog and build it again") from error
+
+
+def _batches(file: Any, reader: Any) -> Iterator[Any]:
+    """The record batches of a file. One that is compressed, which ours never are, could ask for any memory.
+
+    Raises:
+        ArrowInvalid: A batch is damaged.
+        ValueError: A batch is compressed, or the file's end tells of other batches.
+    """
+    file.seek(len(MAGIC) + 2)  # what follows has the form of a stream
+    count = 0
+    schema = reader.schema
+    while True:
+        try:
+            message = pa.ipc.read_message(file)
+        except EOFError:
+            break
+        if message.type != "record batch":
+            continue
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise ValueError("it is compressed")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate()  # that no column reaches beyond its buffers; looks at no row
+        yield batch
+        count += 1
+    if count != reader.num_record_batches:
+        raise ValueError(f"it has {count} record batches, and says {reader.num_record_batches}")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the description of a record batch, a FlatBuffer, names a compression."""
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table is; 0 for one that is left out."""
+        fields = table - unpack_from("<i", metadata, table)[0]
+        if 4 + 2 * number >= unpack_from("<H", metadata, fields)[0]:
+            return 0
+        offset: int = unpack_from("<H", metadata, fields + 4 + 2 * number)[0]
+        return table + offset if offset else 0
+
+    header = field(unpack_from("<I", metadata)[0], 2)
+    return bool(field(header + unpack_from("<I", metadata, header)[0], 3))
 
 
 def begins_as_catalog(path: str) -> bool:

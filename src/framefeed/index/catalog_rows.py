@@ -80,6 +80,18 @@ _CHECKSUM = {"checksum": pa.uint32()}
 _LISTS = ("pos", "size", "pts", "dts", "duration", "flags", "start", "frames", "frame_pts")
 _PER_FRAME = ("frames", "frame_pts")
 _NULLABLE = ("pts", "dts")
+_NEEDED: tuple[str, ...] = (
+    "file_size",
+    "mtime_ns",
+    "codec",
+    "width",
+    "height",
+    "num_frames",
+    "num_packets",
+    "byte_ranges",
+    "mirrored",
+)
+_NEEDED += ("time_base_num", "time_base_den", "stream_index", "quarter_turns", "reorder_depth", "path_hash", "checksum")
 
 # What the rows of a packet store have besides, behind the lists.
 _SHARD_VALUES = {"shard": pa.string(), "shard_size": pa.int64(), "shard_check": pa.uint64()}
@@ -226,7 +238,10 @@ def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
 def row_path(row: Any) -> str:
     """The stored path of a batch of one row."""
     raw = row.column(1)[0].as_py()
-    return row.column(0)[0].as_py() if raw is None else os.fsdecode(raw)
+    path: str | None = row.column(0)[0].as_py() if raw is None else os.fsdecode(raw)
+    if not path or path_hash(path) != row.column(2)[0].as_py():
+        raise ValueError("its path is not the one that it was written with")
+    return path
 
 
 def decode(row: Any, path: str, folder: str) -> VideoIndex:
@@ -248,6 +263,7 @@ def decode(row: Any, path: str, folder: str) -> VideoIndex:
         checksums = {_SHARD_LIST: _list_values(row.column(row.num_columns - 1))}
     if _checksum(values, lists | checksums) != values["checksum"]:
         raise ValueError("its checksum does not match")
+    _check(values, lists | checksums)
     fingerprint = (values["file_size"], values["mtime_ns"])
     stored = None
     if checksums:
@@ -256,7 +272,40 @@ def decode(row: Any, path: str, folder: str) -> VideoIndex:
     return VideoIndex(path, fingerprint, _stream(values), PacketTable(**lists), values["byte_ranges"], stored)
 
 
+def _check(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> None:
+    """Raises where a row that somebody made, checksum and all, would lead outside of arrays, files or folders."""
+    missing = [name for name in _NEEDED if values[name] is None]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    for name, found in lists.items():
+        if len(found) != values["num_frames" if name in _PER_FRAME else "num_packets"]:
+            raise ValueError(f"{name} has {len(found)} entries")
+    num_packets, num_frames = len(lists["pos"]), len(lists["frames"])
+    if not num_frames:
+        raise ValueError("it has no frames")
+    for name, limit in (("pos", 1 << 62), ("size", 1 << 31), ("start", num_packets), ("frames", num_packets)):
+        least = -1 if name == "pos" and not values["byte_ranges"] else 0  # where a demuxer tells no position
+        if lists[name].min() < least or lists[name].max() >= limit:
+            raise ValueError(f"{name} is out of range")
+    if (lists["start"] > np.arange(num_packets)).any():
+        raise ValueError("a packet is decoded from a later one")
+    times = lists["frame_pts"]
+    if abs(int(times[0])) >= 1 << 62 or abs(int(times[-1])) >= 1 << 62 or (times[1:] <= times[:-1]).any():
+        raise ValueError("times of its frames do not rise")
+    ranges = {name: range(1 << 31) for name in ("width", "height", "stream_index", "reorder_depth")}
+    ranges |= {"time_base_num": range(1, 1 << 31), "time_base_den": range(1, 1 << 31), "quarter_turns": range(4)}
+    ranges["file_size"] = range(1 << 62)
+    wrong = [name for name, allowed in ranges.items() if values[name] not in allowed]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} out of range")
+    shard = values.get("shard", "shard")
+    if shard in ("", os.curdir, os.pardir) or os.path.basename(shard) != shard:
+        raise ValueError("its shard does not lie beside the catalog")
+
+
 def _list_values(column: Any) -> NDArray[Any]:
+    if column.null_count:
+        raise ValueError("a list is missing")
     values = column[0].values  # not flatten(): that loads all of Arrow's compute functions
     if pa.types.is_unsigned_integer(values.type):
         unsigned: NDArray[Any] = values.to_numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import operator
 import os
 import zlib
 from collections.abc import Iterable
@@ -125,10 +126,16 @@ def _line(entry: Placed) -> bytes:
 
 
 def _parse(line: bytes) -> Placed | None:
-    """The entry of a whole line, None for another."""
+    """The entry of a whole line that holds one, None for another."""
     checksum, _, text = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
         return None
-    path, size, mtime_ns, stream, sizes, shard, start, end, checksums = json.loads(text)
-    found = np.frombuffer(base64.b64decode(checksums), "<u4").astype(np.uint32)
+    try:
+        path, size, mtime_ns, stream, sizes, shard, start, end, checksums = json.loads(text)
+        found = np.frombuffer(base64.b64decode(checksums), "<u4").astype(np.uint32)
+        numbers = (size, stream, sizes, shard, start, end - start, 10**9 - shard)
+        if not (isinstance(path, str) and isinstance(mtime_ns, int) and min(map(operator.index, numbers)) >= 0):
+            return None
+    except (ValueError, TypeError, RecursionError):  # not written by this journal, whatever the checksum says
+        return None
     return Placed((path, (size, mtime_ns), stream, sizes), shard, start, end, found)
