@@ -16,12 +16,11 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.index import mp4
 from framefeed.index.bitstream import Gaps, PacketKind, h264_look, hevc_look, make_classifier
 from framefeed.index.bitstream.h264_look import Look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
-from framefeed.media import Media, PathMedia
+from framefeed.media import Media
 from framefeed.opening import invalid_file, open_input
 from framefeed.types import Orientation, StreamInfo
 
@@ -156,14 +155,6 @@ def stream_info(container: InputContainer, stream: VideoStream, orientation: Ori
 def is_mp4(container: InputContainer) -> bool:
     """Whether FFmpeg reads it as MP4 or MOV."""
     return "mp4" in container.format.name.split(",")
-
-
-def reader(media: Media) -> mp4.Read:
-    """Positional reads of a media's bytes, without a look at its fingerprint each time."""
-    if isinstance(media, PathMedia):
-        fingerprint = media.fingerprint
-        return lambda offset, length: media.read(offset, length, fingerprint)
-    return media.read
 
 
 def _colors(*numbers: Any) -> tuple[int, int, int, int]:

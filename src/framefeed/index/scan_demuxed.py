@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,11 @@ from framefeed.index.container import (
     is_mp4,
     kinds_from_container,
     open_container,
-    reader,
     stream_info,
     understood,
 )
 from framefeed.index.table import RawPackets
-from framefeed.media import Media
+from framefeed.media import Media, reading
 from framefeed.types import NO_PTS, Orientation
 
 _MATROSKA_PROJECTION = b"\x76\x70"  # the element that may say that pictures are turned
@@ -38,7 +37,6 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
     extradata = bytes(stream.codec_context.extradata or b"")
     classifier = make_classifier(codec, extradata)
     intra_only = stream.codec_context.codec.intra_only
-    locator = _Locator(media)
     rows: list[tuple[int, int, int, int, bool, bool]] = []
     kinds: list[NDArray[np.uint16]] = []
     pending: list[Any] = []
@@ -47,11 +45,13 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
         kinds.append(_classify_packets(classifier, intra_only, pending))
         pending.clear()
 
-    with _at_the_start(media, container, stream) as (fresh, fresh_stream):
+    with reading(media) as read, _at_the_start(media, container, stream) as (fresh, fresh_stream):
+        locator = _Locator(read)
         for packet in fresh.demux(fresh_stream):
             if packet.size == 0:
                 continue
-            check_palette(packet, media)
+            if classifier is None:  # the codecs that have one have no palettes
+                check_palette(packet, media)
             data = bytes(packet)
             locator.locate(packet.pos, data)
             rows.append(
@@ -109,8 +109,8 @@ class _Locator:
 
     WINDOW = 512
 
-    def __init__(self, media: Media) -> None:
-        self._read = reader(media)
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
         self._delta = 0
         self._end = 0
         self.exact = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 from av.container import InputContainer
@@ -16,13 +18,12 @@ from framefeed.index.container import (
     Scan,
     check_palette,
     kinds_from_container,
-    reader,
     stream_info,
     understood,
 )
 from framefeed.index.orientation import first_packet_turns, from_matrix
 from framefeed.index.table import RawPackets
-from framefeed.media import Media, read_rows
+from framefeed.media import Media, read_rows, reading
 
 # Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
 CHECKED_PACKETS = 4
@@ -30,13 +31,19 @@ CHECKED_PACKETS = 4
 # What FFmpeg parses after demuxing: the mark of a packet that an edit list hides comes out on the packet before it.
 _SHIFTED = ("mpeg1video", "mpeg2video")
 
+_ENTRY = attrgetter("pos", "size", "timestamp", "flags")
+
 Payload = Callable[[int, int, int], bytes]
 
 
 def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Scan | None:
     """The scan of an MP4 or MOV file without reading its media data; None where its tables are not trusted."""
+    with reading(media) as read:
+        return _scan(container, stream, media, read)
+
+
+def _scan(container: InputContainer, stream: VideoStream, media: Media, read: mp4.Read) -> Scan | None:
     size = media.fingerprint[0]
-    read = reader(media)
     try:
         track = mp4.read_track(read, size, stream.id)
     except (mp4.BoxError, ValueError, IndexError):
@@ -68,7 +75,7 @@ def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Sc
 def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None:
     """FFmpeg's index, which knows what edit lists do, joined with the presentation offsets by byte position."""
     entries = stream.index_entries
-    rows = np.array([(e.pos, e.size, e.timestamp, e.flags) for e in entries], np.int64).reshape(-1, 4)
+    rows = np.fromiter(chain.from_iterable(map(_ENTRY, entries)), np.int64, 4 * len(entries)).reshape(-1, 4)
     samples = track.samples
     if not len(rows) or not len(samples):
         return None

@@ -5,25 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.index.bitstream.bits import BitReader, OutOfData
-
 WORD = 8
 """Bytes of each header that are looked at."""
 
 
-def _codes() -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Value and length of the Exp-Golomb code that each byte begins with; length 0 where it is longer than the byte."""
-    values, lengths = np.zeros(256, np.int64), np.zeros(256, np.uint64)
-    for byte in range(256):
-        try:
-            values[byte] = BitReader(bytes((byte,))).ue()
-            lengths[byte] = 2 * (8 - byte.bit_length()) + 1
-        except OutOfData:
-            continue
-    return values, lengths
+# Length of the Exp-Golomb code that each byte begins with; 0 where it is longer than the byte.
+_LENGTHS = np.array([code if (code := 2 * (8 - byte.bit_length()) + 1) <= 8 else 0 for byte in range(256)], np.uint64)
 
-
-_VALUES, _LENGTHS = _codes()
+# A byte is zero where taking 1 from it sets its highest bit, and this was not set: exact as to whether there is one.
+_ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 
 class BitColumns:
@@ -43,8 +33,10 @@ class BitColumns:
         words: NDArray[np.uint64] = np.ndarray(last + 1, ">u8", data, strides=(1,))
         self._left = words[np.minimum(at, last)].astype(np.uint64)
         self.unclear = at > last
+        with_zeros = ((self._left - _ONES) & ~self._left & _HIGH_BITS).nonzero()[0]
+        words = self._left[with_zeros]
         for shift in range(0, 8 * (WORD - 2), 8):
-            self.unclear |= (self._left >> np.uint64(shift) & np.uint64(0xFFFFFF)) == 3
+            self.unclear[with_zeros] |= (words >> np.uint64(shift) & np.uint64(0xFFFFFF)) == 3
 
     def skip(self, count: int | NDArray[np.uint64]) -> None:
         """Pass over ``count`` bits."""
@@ -56,10 +48,8 @@ class BitColumns:
         self.skip(count)
         return value
 
-    def ue(self) -> NDArray[np.int64]:
-        """Unsigned Exp-Golomb codes."""
-        byte = (self._left >> np.uint64(56)).astype(np.intp)
-        length = _LENGTHS[byte]
+    def skip_ue(self) -> None:
+        """Pass over an unsigned Exp-Golomb code."""
+        length = _LENGTHS[(self._left >> np.uint64(56)).astype(np.intp)]
         self.unclear |= length == 0
         self.skip(length)
-        return _VALUES[byte]

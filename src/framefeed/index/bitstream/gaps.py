@@ -33,6 +33,8 @@ def latest_before(marked: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def in_read_sequences(begins: NDArray[np.bool_], unread: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """For each picture, whether all of its sequence could be read: what seems to be missing may be one that was not."""
+    if not unread.any():
+        return np.ones(len(begins), np.bool_)
     sequences = begins.cumsum()
     return ~np.isin(sequences, sequences[unread])
 
@@ -48,17 +50,11 @@ def order_gaps(
         begins: Whether counts start again with the picture.
         anchors: Whether counts of the pictures that follow are told from that of this one.
     """
-    places = anchors.nonzero()[0]
-    if len(places) < 2:
+    if len(counts) < 2 or _are_even(counts, bits, begins):
         return np.empty(0, np.int64)
-    half = 1 << (bits - 1)
-
-    def signed(steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        return ((steps + half) & (2 * half - 1)) - half
-
-    last = np.maximum(places.searchsorted(np.arange(len(counts)), side="right") - 1, 0)
-    whole = signed(np.diff(counts[places], prepend=counts[places[0]])).cumsum()[last]
-    whole += signed(counts - counts[places[last]])
+    whole = _whole_counts(counts, bits, anchors)
+    if whole is None:
+        return np.empty(0, np.int64)
     sequences = begins.cumsum()
     shown = np.lexsort((whole, sequences))
     steps = np.diff(whole[shown])
@@ -68,3 +64,42 @@ def order_gaps(
     # Fields in one picture may shift its count by one.
     odd = (inside & ((steps < 1) | (steps >= 2 * np.median(steps[inside])))).nonzero()[0]
     return np.unique(np.concatenate([shown[odd], shown[odd + 1]]))
+
+
+def _whole_counts(counts: NDArray[np.int64], bits: int, anchors: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """Picture order counts with all of their bits; None where nothing tells."""
+    places = anchors.nonzero()[0]
+    if len(places) < 2:
+        return None
+    half, mask = 1 << (bits - 1), (1 << bits) - 1
+    last = np.maximum(anchors.cumsum() - 1, 0)
+    at_anchors = counts[places]
+    whole: NDArray[np.int64] = at_anchors.copy()
+    whole[1:] = ((np.diff(at_anchors) + half) & mask) - half
+    whole = whole.cumsum()[last]
+    whole += ((counts - at_anchors[last] + half) & mask) - half
+    return whole
+
+
+def _are_even(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]) -> bool:
+    """Whether counts rise by the same step from each picture shown to the next, as in nearly all streams.
+
+    Found without sorting them: counts are completed by the place in decode order, from which no picture is far.
+    """
+    firsts = begins.nonzero()[0]
+    if not len(firsts) or firsts[0]:
+        firsts = np.concatenate([[0], firsts])
+    step = 1 if (counts & 1).any() else 2
+    half, mask = 1 << (bits - 1), (1 << bits) - 1
+    lengths = np.diff(firsts, append=len(counts))
+    whole = step * np.arange(len(counts))  # as if all were shown as they are decoded, in one sequence
+    whole += ((counts - whole + (step * firsts).repeat(lengths) + half) & mask) - half
+    offsets = step * firsts - np.minimum.reduceat(whole, firsts)
+    if offsets.any():
+        whole += offsets.repeat(lengths)
+    # As many places as pictures: where each place is taken, each is taken once.
+    if int(whole.max()) >= step * len(counts):
+        return False
+    taken = np.zeros(step * len(counts), np.bool_)
+    taken[whole] = True
+    return bool(taken[::step].all())

@@ -21,6 +21,7 @@ from framefeed.index.bitstream.h264_headers import (
 from framefeed.index.bitstream.kinds import PacketKind
 from framefeed.index.bitstream.nal import (
     HOP,
+    OPENING,
     PICTURE,
     SEI,
     SLOW,
@@ -74,7 +75,9 @@ def _slice_types() -> NDArray[np.int8]:
 
 
 _KINDS = _kinds_by_header()
+_KIND_OF: list[int] = _KINDS.tolist()
 _SLICE_TYPES = _slice_types()
+_SLICE_TYPE_OF: list[int] = _SLICE_TYPES.tolist()
 
 
 class _Field(NamedTuple):
@@ -108,6 +111,7 @@ class H264Classifier(NalClassifier):
     _need = 8  # up to the end of the picture order count
 
     def __init__(self, extradata: bytes) -> None:
+        super().__init__()
         self._sets = ParameterSets(required=(_SPS, _PPS))
         self._spss: dict[int, Sps] = {}
         self._ppss: dict[int, int] = {}
@@ -131,7 +135,6 @@ class H264Classifier(NalClassifier):
                 self._sets.add_base(self._take_parameter_set(unit), unit)
 
     def _take_parameter_set(self, unit: bytes) -> Key:
-        """Remember what later parsing needs of a parameter set, and name it."""
         kind = unit[0] & 31
         try:
             if kind == _SPS:
@@ -163,34 +166,37 @@ class H264Classifier(NalClassifier):
         self._references = np.zeros(count, np.bool_)
 
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
-        headers = heads[rows, at]
-        slice_types = _SLICE_TYPES[heads[rows, at + 1]]
+        data, at = heads.reshape(-1), rows * heads.shape[1] + at
+        headers = data[at]
+        slice_types = _SLICE_TYPES[data[at + 1]]
         kinds: NDArray[np.uint16] = _KINDS[headers]
         kinds[(slice_types == 2) | (slice_types == 7)] |= np.uint16(PacketKind.INTRA)
         kinds[slice_types < 0] = 0  # not the first slice of a picture: the packet is not a whole picture
         self._references[rows] = headers & 0x60 != 0
-        self._read_numbers(heads, rows[slice_types >= 0], at[slice_types >= 0])
+        read = slice_types >= 0
+        self._read_numbers(data, at[read], rows[read])
         return kinds
 
-    def _read_numbers(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
-        """Read frame_num and the picture order count of the slices that begin there."""
+    def _read_numbers(self, data: NDArray[np.uint8], at: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         sps = self._only_sps()
         if sps is None:
             return
-        is_idr = heads[rows, at] & 31 == _IDR
-        bits = BitColumns(heads.reshape(-1), rows * heads.shape[1] + at + 1)
-        for _ in range(3):  # first_mb_in_slice, slice_type, pic_parameter_set_id
-            bits.ue()
+        is_idr = data[at] & 31 == _IDR
+        bits = BitColumns(data, at + 1)
+        bits.skip(1)  # first_mb_in_slice is 0
+        bits.skip_ue()
+        bits.skip_ue()
         if sps.separate_colour_plane:
             bits.skip(2)
         self._numbers[rows] = bits.u(sps.frame_num_bits)
         if sps.order_bits:
             self._orders[rows] = np.where(is_idr, 0, bits.u(sps.order_bits))
         for place in bits.unclear.nonzero()[0].tolist():
-            row = rows[place]
-            data = heads[row, at[place] + 1 :].tobytes()
-            header = parse_slice(data, self._spss, self._ppss, is_idr=bool(is_idr[place]), fields=False)
-            self._numbers[row], self._orders[row] = header.frame_num, header.order_count
+            row, unit = rows[place], data[at[place] + 1 : at[place] + OPENING].tobytes()
+            self._numbers[row], self._orders[row] = -1, -1
+            with suppress(OutOfData):
+                header = parse_slice(unit, self._spss, self._ppss, is_idr=bool(is_idr[place]), fields=False)
+                self._numbers[row], self._orders[row] = header.frame_num, header.order_count
 
     def _only_sps(self) -> Sps | None:
         """The parameter set of all pictures, as far as their numbers go; None where there are several."""
@@ -208,9 +214,9 @@ class H264Classifier(NalClassifier):
         sps = self._only_sps()
         if sps is None or not self._pictures:
             return NO_GAPS
-        kinds, numbers, orders, references = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
-        rows = ((kinds & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
-        kinds, numbers, orders, references = kinds[rows], numbers[rows], orders[rows], references[rows]
+        columns = [np.concatenate(column) for column in zip(*self._pictures, strict=True)]
+        rows = ((columns[0] & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
+        kinds, numbers, orders, references = (column[rows] for column in columns)
         begins = (kinds & np.uint16(_CLOSED)) != 0
         found = np.zeros(len(rows), np.bool_)
         lacks = np.zeros(len(rows), np.bool_)
@@ -238,10 +244,7 @@ class H264Classifier(NalClassifier):
             if kind == _SEI and recovery is None:
                 recovery = find_recovery_point(packet.take(begin + 1, min(end - begin - 1, 4096)))
             elif kind in (_SPS, _PPS, _SPS_EXTENSION, _SUBSET_SPS):
-                unit = packet.take(begin, min(end - begin, 65536)).rstrip(b"\0")
-                key = self._take_parameter_set(unit)
-                carried.add(key)
-                if self._sets.add(key, unit):
+                if self._carry(packet.take(begin, min(end - begin, 65536)).rstrip(b"\0"), carried):
                     kinds |= _NEW_HEADERS
             elif kind not in _HEADERS_ONLY:
                 others += 1
@@ -250,14 +253,18 @@ class H264Classifier(NalClassifier):
             return Outcome(kinds | (_HIDDEN if packet.size and not others else 0))
         if not self._sets.complete():
             raise OutOfData("no parameter sets")
-        data, is_idr = packet.take(header_at + 1, 32), header & 31 == _IDR
-        first = parse_slice(data, self._spss, self._ppss, is_idr=is_idr, fields=self._fields)
-        if first.first_mb:
-            self._first_field = None
-            return Outcome(kinds)
+        unit = packet.take(header_at, OPENING)
+        slice_type = _SLICE_TYPE_OF[unit[1]]
+        first: Slice | None = None
+        if self._fields or slice_type < 0:
+            is_idr = header & 31 == _IDR
+            first = parse_slice(unit[1:], self._spss, self._ppss, is_idr=is_idr, fields=self._fields)
+            if first.first_mb:
+                self._first_field = None
+                return Outcome(kinds)
         count = 0
-        kinds |= int(_KINDS[header])
-        if first.slice_type in (2, 7):
+        kinds |= _KIND_OF[header]
+        if slice_type in (2, 7):
             kinds |= _INTRA
         if recovery and header & 31 == _SLICE:
             if recovery.frame_count > 0:
@@ -269,10 +276,12 @@ class H264Classifier(NalClassifier):
             kinds &= ~_RAP_CLOSED
         if kinds & _NEW_HEADERS:
             kinds &= ~_NONREF  # later packets need these headers
-        if self._fields:
+        if first is None:
+            self._late.append((packet.index, unit))
+        else:
             kinds = self._pair_fields(packet, first, header, header_at, kinds)
-        if self._only_sps():
-            self._numbers[packet.index], self._orders[packet.index] = first.frame_num, first.order_count
+            if self._only_sps():
+                self._numbers[packet.index], self._orders[packet.index] = first.frame_num, first.order_count
         self._references[packet.index] = header & 0x60 != 0
         return Outcome(kinds, count if kinds & _GRADUAL else 0)
 
@@ -312,7 +321,9 @@ def _number_steps(
     """How far the frame_num of each picture is from that of the reference before it; 1 where that is not known."""
     known = numbers >= 0
     before = latest_before(known & references)
-    clear = known & ~begins & (before > latest_before(~known))  # nothing lies between that could not be read
+    clear = known & ~begins & (before >= 0)
+    if not known.all():
+        clear &= before > latest_before(~known)  # nothing lies between that could not be read
     return np.where(clear, (numbers - numbers[before]) & ((1 << bits) - 1), 1)
 
 

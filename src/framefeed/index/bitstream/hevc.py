@@ -24,6 +24,7 @@ from framefeed.index.bitstream.hevc_headers import (
 from framefeed.index.bitstream.kinds import PacketKind
 from framefeed.index.bitstream.nal import (
     HOP,
+    OPENING,
     PICTURE,
     SLOW,
     NalClassifier,
@@ -40,9 +41,12 @@ _BLA_FIRST, _BLA_LAST, _CRA, _END_OF_SEQUENCE = 16, 18, 21, 36
 _HEADERS_ONLY = frozenset((*range(32, 41),))
 _NOT_A_PICTURE = 255
 _NON_REFERENCE = frozenset((0, 2, 4, 6, 8))
+_IS_IDR = np.array([kind in IDR for kind in range(256)])
 _ORDER_ANCHORS = np.array([kind in (1, 3, 5, *range(16, 22)) for kind in range(256)])  # in the lowest sub-layer
+# Plain numbers, because the operators of enum.IntFlag take longer than the parsing.
+_RAP_CLOSED, _NONREF = int(PacketKind.RAP | PacketKind.CLOSED), int(PacketKind.NONREF)
+_HIDDEN, _NEW_HEADERS = int(PacketKind.HIDDEN), int(PacketKind.NEW_HEADERS)
 _START = PacketKind.RAP | PacketKind.INTRA
-_HIDDEN = np.uint16(PacketKind.HIDDEN)
 _REFERENCE = np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
 
 # Reserved picture types (10-15, 22-31) are ignored by decoders and get no flags, so they are not worth a fast way.
@@ -65,6 +69,7 @@ def _kinds_by_type() -> NDArray[np.uint16]:
 
 
 _KINDS = _kinds_by_type()
+_KIND_OF: list[int] = _KINDS.tolist()
 
 
 class HevcClassifier(NalClassifier):
@@ -74,6 +79,7 @@ class HevcClassifier(NalClassifier):
     _need = 7  # up to the end of the picture order count
 
     def __init__(self, extradata: bytes) -> None:
+        super().__init__()
         self._sets = ParameterSets(required=(VPS, SPS, PPS))
         self._spss: dict[int, Sps] = {}
         self._ppss: dict[int, Pps] = {}
@@ -94,7 +100,6 @@ class HevcClassifier(NalClassifier):
                 self._sets.add_base(self._take_parameter_set(unit), unit)
 
     def _take_parameter_set(self, unit: bytes) -> Key:
-        """Remember what later parsing needs of a parameter set, and name it."""
         kind = unit[0] >> 1 & 63
         try:
             if kind == SPS:
@@ -128,30 +133,30 @@ class HevcClassifier(NalClassifier):
         types[(second >= 8) | (second == 0) | (flat[at + 2] < 128)] = _NOT_A_PICTURE
         self._types[rows] = types
         self._layers[rows] = (second & 7).astype(np.int16) - 1
-        self._orders[rows] = self._order_counts(flat, at + 2, types)
+        self._read_numbers(flat, at, rows)
         kinds: NDArray[np.uint16] = _KINDS[types]
         return kinds
 
-    def _order_counts(self, data: NDArray[np.uint8], at: NDArray[np.int64], types: NDArray[Any]) -> NDArray[np.int64]:
-        """The lowest bits of the picture order counts of these slice segments; -1 where they are not known."""
+    def _read_numbers(self, data: NDArray[np.uint8], at: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         sps = self._only_sps()
         extra = {pps.extra_slice_bits for pps in self._ppss.values()}
         if sps is None or len(extra) != 1:
-            return np.full(len(at), -1)
+            return
+        types, at = self._types[rows], at + 2
         bits = BitColumns(data, at)
         bits.skip(1)
         bits.skip(((types >= _BLA_FIRST) & (types <= 23)).astype(np.uint64))
-        bits.ue()
+        bits.skip_ue()
         bits.skip(extra.pop())
-        bits.ue()
+        bits.skip_ue()
         bits.skip(2 * sps.separate_colour_plane)
         counts = bits.u(sps.order_bits)
         for place in bits.unclear.nonzero()[0].tolist():
-            head = data[at[place] : at[place] + 32].tobytes()
+            head = data[at[place] : at[place] + OPENING - 2].tobytes()
             counts[place] = self._read_slice(head, int(types[place])).order_count
-        counts[np.isin(types, IDR)] = 0
+        counts[_IS_IDR[types]] = 0
         counts[types == _NOT_A_PICTURE] = -1
-        return counts
+        self._orders[rows] = counts
 
     def _only_sps(self) -> Sps | None:
         """The parameter set of all pictures, as far as their order counts go; None where there are several."""
@@ -180,32 +185,32 @@ class HevcClassifier(NalClassifier):
             elif kind in _PICTURES:
                 return self._picture(packet, begin, carried, kinds)
             elif kind in (VPS, SPS, PPS):
-                unit = packet.take(begin, min(end - begin, 65536)).rstrip(b"\0")
-                key = self._take_parameter_set(unit)
-                carried.add(key)
-                if self._sets.add(key, unit):
-                    kinds |= PacketKind.NEW_HEADERS
+                if self._carry(packet.take(begin, min(end - begin, 65536)).rstrip(b"\0"), carried):
+                    kinds |= _NEW_HEADERS
             elif kind in (_END_OF_SEQUENCE, _END_OF_SEQUENCE + 1):
                 self._ends[packet.index] = True
             others += kind not in _HEADERS_ONLY
-        return Outcome(kinds | (PacketKind.HIDDEN if packet.size and not others else 0))
+        return Outcome(kinds | (_HIDDEN if packet.size and not others else 0))
 
     def _picture(self, packet: PacketBytes, begin: int, carried: set[Key], kinds: int) -> Outcome:
         """Flags of a packet whose first picture unit begins at ``begin``."""
-        data = packet.take(begin, 32)
+        data = packet.take(begin, OPENING)
         if len(data) < 3 or not data[1] & 7 or not data[2] & 0x80 or not self._sets.complete():
             return Outcome(kinds)
         nal_type = data[0] >> 1
         self._types[packet.index] = nal_type
         self._layers[packet.index] = (data[1] & 7) - 1
-        kinds |= int(_KINDS[nal_type])
+        kinds |= _KIND_OF[nal_type]
         if not self._sets.startable(carried):
-            kinds &= ~(PacketKind.RAP | PacketKind.CLOSED)
-        if kinds & PacketKind.NEW_HEADERS:
-            kinds &= ~PacketKind.NONREF  # later packets need these headers
+            kinds &= ~_RAP_CLOSED
+        if kinds & _NEW_HEADERS:
+            kinds &= ~_NONREF  # later packets need these headers
+        if not self._output_flags:
+            self._late.append((packet.index, data))
+            return Outcome(kinds)
         header = self._read_slice(data[2:], nal_type)
         if not header.is_output:
-            kinds |= PacketKind.HIDDEN
+            kinds |= _HIDDEN
         self._orders[packet.index] = header.order_count if self._only_sps() else -1
         return Outcome(kinds)
 
@@ -223,7 +228,7 @@ class HevcClassifier(NalClassifier):
         return Gaps(packets, np.zeros(len(packets), np.bool_))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
-        unread = (self._orders < 0) & ((kinds & np.uint16(PacketKind.HIDDEN)) == 0)
+        unread = (self._orders < 0) & ((kinds & np.uint16(_HIDDEN)) == 0)
         self._pictures.append((self._types, self._layers, self._orders, unread))
         self._check_sub_layers(kinds)
         self._hide_skipped_pictures(kinds, chunk)
@@ -259,12 +264,14 @@ class HevcClassifier(NalClassifier):
 
     def _hide_rasl(self, types: NDArray[np.uint8], kinds: NDArray[np.uint16]) -> None:
         if self._drops_rasl:
-            kinds[(types == 8) | (types == 9)] |= _HIDDEN
+            kinds[(types == 8) | (types == 9)] |= np.uint16(_HIDDEN)
 
     def _ends_sequence(self, row: int, chunk: Chunk) -> bool:
         """Whether a packet's last bytes are an end-of-sequence unit: behind the picture the walk never looks."""
-        packet = chunk.packet(row)
-        tail = packet.take(max(0, packet.size - 16), 16)
+        if self._is_last[row]:
+            return False
+        size = int(chunk.sizes[row])
+        tail = chunk.read(row, max(0, size - 16), min(size, 16))
         prefix = (2).to_bytes(self._length_size, "big") if self._length_size else b"\0\0\1"
         if not self._length_size:
             tail = tail.rstrip(b"\0")

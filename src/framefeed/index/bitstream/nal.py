@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.kinds import HEAD, Classification, PacketKind, Read
 from framefeed.index.bitstream.packet import Chunk, PacketBytes
-from framefeed.index.bitstream.parameters import ParameterSets
+from framefeed.index.bitstream.parameters import Key, ParameterSets
 
 SLOW, PICTURE, HOP, SEI = 0, 1, 2, 3
 """What the fast walk does with a NAL unit, by its first byte: leave the packet to Python, stop, hop, look and hop."""
 
 MAX_HOPS = 6
 """NAL units that the fast walk hops over; packets with more go to Python (AUD and two or three SEI are usual)."""
+
+OPENING = 40
+"""Bytes of a picture unit, zero padded, from which its numbers are read."""
 
 MAX_UNITS = 4096
 """NAL units of one packet that are looked at, so that a packet full of tiny units does not stall the index."""
@@ -90,8 +93,8 @@ def iter_units(packet: PacketBytes, length_size: int, actions: NDArray[np.uint8]
 
 def walk(
     heads: NDArray[np.uint8], sizes: NDArray[np.int64], length_size: int, actions: NDArray[np.uint8], need: int
-) -> NDArray[np.int64]:
-    """Offset of the first picture NAL unit in each packet, or -1 where Python has to look.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the first picture NAL unit of each packet begins and ends; -1 where Python has to look.
 
     Args:
         heads: First bytes of the packets.
@@ -100,7 +103,7 @@ def walk(
         actions: `SLOW`, `PICTURE`, `HOP` or `SEI` for each value of a unit's first byte.
         need: Bytes of the picture unit that must lie in the head.
     """
-    found = np.full(len(sizes), -1, np.int64)
+    begins, ends = np.full((2, len(sizes)), -1, np.int64)
     flat = np.ascontiguousarray(heads).reshape(-1)
     # The four bytes from each byte on.
     words: NDArray[np.uint32] = np.ndarray(max(0, len(flat) - 3), ">u4", flat, strides=(1,))
@@ -120,7 +123,7 @@ def walk(
         action = actions[flat[base + length_size]]
         action[(length < need) | (at > sizes[rows])] = SLOW
         picture = action == PICTURE
-        found[rows[picture]] = begin[picture]
+        begins[rows[picture]], ends[rows[picture]] = begin[picture], at[picture]
         if picture.all():
             break
         sei = (action == SEI).nonzero()[0]
@@ -128,7 +131,7 @@ def walk(
             action[sei[_may_hold_recovery_point(heads[rows[sei]], begin[sei], at[sei])]] = SLOW
         go_on = (action == HOP) | (action == SEI)
         rows, at = rows[go_on], at[go_on]
-    return found
+    return begins, ends
 
 
 def _may_hold_recovery_point(
@@ -153,6 +156,10 @@ class NalClassifier(ABC):
     _length_size: int
     _sets: ParameterSets
 
+    def __init__(self) -> None:
+        self._late: list[tuple[int, bytes]] = []  # pictures of which the numbers are not read yet
+        self._is_last = np.zeros(0, np.bool_)  # packets that end with their first picture unit, for sure
+
     def classify(self, heads: NDArray[np.uint8], sizes: NDArray[np.int64], read: Read) -> Classification:
         """Classify the next packets of the stream; see `Classifier.classify`."""
         count = len(sizes)
@@ -163,11 +170,14 @@ class NalClassifier(ABC):
         chunk = Chunk(heads, sizes, read)
         self._begin(count)
         found: NDArray[np.int64] = np.full(count, -1, np.int64)
+        self._is_last = np.zeros(count, np.bool_)
         if self._length_size and not self._always_slow():
-            found = walk(heads, sizes, self._length_size, self._actions, self._need)
+            found, ends = walk(heads, sizes, self._length_size, self._actions, self._need)
+            self._is_last = ends == sizes
             rows = (found >= 0).nonzero()[0]
             kinds[rows] = self._fast(heads, rows, found[rows])
         self._slow_packets((found < 0).nonzero()[0].tolist(), chunk, kinds, recovery)
+        self._read_late()
         self._finish(kinds, chunk)
         return Classification(kinds, recovery)
 
@@ -194,6 +204,25 @@ class NalClassifier(ABC):
                 todo, position = range(row + 1, len(kinds)), 0
         self._restrict(kinds[before:])
 
+    def _carry(self, unit: bytes, carried: set[Key]) -> bool:
+        """Takes a parameter set that a packet carries; whether it differs from the active one."""
+        key = self._sets.key_of(unit)
+        if key is not None:
+            carried.add(key)
+            return False
+        self._read_late()  # what came before it belongs to the sets so far
+        key = self._take_parameter_set(unit)
+        carried.add(key)
+        return self._sets.add(key, unit)
+
+    def _read_late(self) -> None:
+        """Reads the numbers of the pictures in ``_late``, all at once."""
+        if self._late:
+            rows, openings = zip(*self._late, strict=True)
+            self._late.clear()
+            data = np.frombuffer(b"".join(opening.ljust(OPENING, b"\0") for opening in openings), np.uint8)
+            self._read_numbers(data, np.arange(len(rows)) * OPENING, np.array(rows))
+
     def _restrict(self, kinds: NDArray[np.uint16]) -> None:
         """Clear flags of packets without parameter sets of their own under the sets that are active now."""
         if len(kinds) and not self._sets.startable(set()):
@@ -209,6 +238,14 @@ class NalClassifier(ABC):
     @abstractmethod
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
         """Flags of the packets ``rows`` whose first picture unit begins at ``at``."""
+
+    @abstractmethod
+    def _take_parameter_set(self, unit: bytes) -> Key:
+        """Remember what later parsing needs of a parameter set, and name it."""
+
+    @abstractmethod
+    def _read_numbers(self, data: NDArray[np.uint8], at: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Read what the headers of the pictures ``rows``, whose units begin at ``at`` of ``data``, number them with."""
 
     @abstractmethod
     def _packet(self, packet: PacketBytes) -> Outcome:

@@ -18,6 +18,7 @@ class ParameterSets:
         self._required = required
         self._base: dict[Key, bytes] = {}
         self._active: dict[Key, bytes] = {}
+        self._keys: dict[bytes, Key] = {}
         self._changed: set[Key] = set()
         self._complete = False
 
@@ -37,8 +38,13 @@ class ParameterSets:
             self._changed.add(key)
         return True
 
+    def key_of(self, data: bytes) -> Key | None:
+        """The name of a parameter set that is active as it stands here; None for any other."""
+        return self._keys.get(data)
+
     def _activate(self, key: Key, data: bytes) -> None:
         self._active[key] = data
+        self._keys = {active: name for name, active in self._active.items()}
         self._complete = all(any(kind == known[0] for known in self._active) for kind in self._required)
 
     def complete(self) -> bool:
