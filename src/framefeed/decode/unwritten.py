@@ -17,7 +17,7 @@ import functools
 import os
 import warnings
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import av
 import numpy as np
@@ -167,6 +167,8 @@ def _hooks() -> _Hooks | None:
 class _Slot:
     """A C function that a codec context calls. It is never freed: a context may call it until its last thread ends."""
 
+    idle: ClassVar[deque[_Slot]] = deque()  # here for decoders that end with the process, after this module's names
+
     def __init__(self, hooks: _Hooks) -> None:
         self.watcher: UnwrittenPixels | None = None
         get_buffer = hooks.get_buffer
@@ -181,8 +183,6 @@ class _Slot:
         self.function = _GetBuffer(call)
         self.address = ctypes.cast(self.function, ctypes.c_void_p).value
 
-
-_idle_slots: deque[_Slot] = deque()
 
 _Places = tuple[NDArray[Any], int, NDArray[Any] | None, int]
 """Memory with the mark that belongs there; and, where its words are too short to tell it, the same once more."""
@@ -206,7 +206,7 @@ class UnwrittenPixels:
             return
         self._hooks = hooks
         try:
-            slot = _idle_slots.pop()
+            slot = _Slot.idle.pop()
         except IndexError:
             slot = _Slot(hooks)
         slot.watcher, self._slot = self, slot
@@ -256,7 +256,7 @@ class UnwrittenPixels:
         if slot is not None:
             self.forget()
             slot.watcher = None
-            _idle_slots.append(slot)
+            slot.idle.append(slot)
 
     def _release(self, buffers: list[int]) -> None:
         for buffer in buffers:
