@@ -100,7 +100,7 @@ class RgbWriter(PictureWriter):
             # The size that is converted: what lies beyond the picture is padding, and cut off again.
             size = (source.height, source.width)
         # libswscale computes other chroma for planes of RGB than for packed RGB, except in its fast converter.
-        packed = same_size and (self._layout == "HWC" if fast else _is_subsampled(picture))
+        packed = same_size and (self._layout == "HWC" or (not fast and _is_subsampled(picture)))
         scaler = scaler_for(
             (source.width, source.height, source.format),
             (size[1], size[0], "rgb24" if packed else "gbrp"),
