@@ -17,6 +17,7 @@ ENCODERS = {
     "libx265": ("yuv420p10le", {"preset": "ultrafast", "x265-params": "log-level=none:bframes=0"}),
     "libvpx-vp9": ("yuv420p", {"deadline": "realtime", "cpu-used": "8"}),
     "libvpx": ("yuv420p", {"deadline": "realtime"}),
+    "libsvtav1": ("yuv420p", {"preset": "12"}),
     "mpeg2video": ("yuv420p", {}),
     "mpeg4": ("yuv420p", {}),
     "prores_ks": ("yuv422p10le", {}),

@@ -166,6 +166,8 @@ def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
     """What the decoder will say, whatever the container has said; None where only a picture tells."""
     if codec == "h264":
         return h264_look.read_look(extradata, said)
+    if codec == "av1":
+        return said  # FFmpeg's parser has told it
     told = hevc_look.read_look(extradata) if codec == "hevc" else None
     if told is None:
         return None
