@@ -29,6 +29,7 @@ LAYERS = (
     "driver",
     "marks",
     "media",
+    "declared",
     "opening",
     "native",
     "index",

@@ -14,11 +14,12 @@ import av
 import av.error
 from av.container import InputContainer
 
+from framefeed.declared import check_declared
 from framefeed.errors import InvalidFile
 from framefeed.ffmpeg import quiet
 from framefeed.media import Media
 
-__all__ = ["invalid_file", "open_input", "refuse_playlist"]
+__all__ = ["invalid_file", "max_pixels", "open_input", "refuse_playlist"]
 
 quiet()
 
@@ -46,6 +47,9 @@ _CAMERAS_AND_GAMES = (
 )
 _SOUND = "aac,ac3,aiff,amr,ape,au,caf,dts,dtshd,eac3,flac,loas,mlp,mp3,mpc,mpc8,tak,truehd,tta,w64,wav,wv"
 _FORMATS = ",".join((_VIDEO, _STREAMS, _PICTURES, _CAMERAS_AND_GAMES, _SOUND))
+
+MAX_PIXELS = 1 << 27
+MOST_PIXELS = (1 << 31) - 1  # FFmpeg's own limit
 
 _HEAD = 1 << 16  # bytes in which FFmpeg, too, looks for what makes a text a playlist
 
@@ -78,6 +82,7 @@ def open_input(media: Media, options: dict[str, str] | None = None) -> InputCont
     """
     if not media.fingerprint[0]:  # raises for what is missing or no file, before FFmpeg words it worse
         raise InvalidFile(media.name, "empty file (0 bytes)")
+    check_declared(media)
     try:
         return _open(media, options or {})
     except av.error.FFmpegError as error:
@@ -91,16 +96,37 @@ def invalid_file(media: Media, error: av.error.FFmpegError) -> InvalidFile:
     return InvalidFile(media.name, f"not a video file that can be read, or a damaged one ({reason})")
 
 
+def max_pixels() -> int:
+    """Pixels of the largest picture that is read: ``FRAMEFEED_MAX_PIXELS``, or 2**27, which is more than 16K video has.
+
+    Raises:
+        ValueError: The variable is no such number.
+    """
+    text = os.environ.get("FRAMEFEED_MAX_PIXELS", "")
+    if not text:
+        return MAX_PIXELS
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_PIXELS:
+        raise ValueError(f"FRAMEFEED_MAX_PIXELS={text!r} should be a number of pixels from 1 to {MOST_PIXELS}")
+    return int(text)
+
+
 def _open(media: Media, options: dict[str, str]) -> InputContainer:
     source = media.for_demuxer()
-    restricted = {**options, "format_whitelist": _FORMATS, "protocol_whitelist": ""}
-    if not isinstance(source, int):
-        return av.open(source, "r", options=restricted, metadata_errors="replace")
-    try:
+    limits = {"max_pixels": str(max_pixels())}
+    restricted = {**options, **limits, "format_whitelist": _FORMATS, "protocol_whitelist": ""}
+    if isinstance(source, int):
         restricted |= {"protocol_whitelist": "fd", "fd": str(source)}
-        return av.open("fd:", "r", options=restricted, metadata_errors="replace")
+    try:
+        container = av.open(
+            "fd:" if isinstance(source, int) else source, "r", options=restricted, metadata_errors="replace"
+        )
     finally:
-        os.close(source)  # FFmpeg has a copy
+        if isinstance(source, int):
+            os.close(source)  # FFmpeg has a copy
+    for stream in container.streams.video:
+        if stream.codec_context is not None:
+            stream.codec_context.options = limits
+    return container
 
 
 def refuse_playlist(media: Media) -> None:

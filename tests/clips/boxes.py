@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 HEADER = 8  # 32-bit size and four characters
 _CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts")
@@ -55,3 +56,33 @@ def edit_list(*edits: tuple[int, int]) -> bytes:
     """Payload of an ``elst`` box: (duration in the movie's time scale, media time or -1 for an empty edit)."""
     rows = (struct.pack(">IiHH", duration, media_time, 1, 0) for duration, media_time in edits)
     return struct.pack(">II", 0, len(edits)) + b"".join(rows)
+
+
+Tree = list[list[Any]]
+"""Boxes as pairs of kind and content, which is bytes or a tree."""
+
+_TREES = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"dinf", b"edts", b"mvex", b"moof", b"traf", b"udta"))
+
+
+def parse(data: bytes) -> Tree:
+    """The boxes of a file."""
+    found: Tree = []
+    at = 0
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        content = data[at + HEADER : at + size]
+        found.append([kind, parse(content) if kind in _TREES else content])
+        at += size
+    return found
+
+
+def build(tree: Tree) -> bytes:
+    """The file of these boxes."""
+    contents = ((kind, build(content) if isinstance(content, list) else content) for kind, content in tree)
+    return b"".join(struct.pack(">I4s", HEADER + len(content), kind) + content for kind, content in contents)
+
+
+def find(tree: Tree, *path: bytes) -> list[Any]:
+    """The first box on a path."""
+    box = next(box for box in tree if box[0] == path[0])
+    return find(box[1], *path[1:]) if len(path) > 1 else box

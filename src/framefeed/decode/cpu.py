@@ -125,7 +125,7 @@ class CpuSession:
         context.reorder_depth = self._reorder_depth
         context.thread_count = self._num_threads
         context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
-        context.options = (_EXPLODE if self._explodes else {}) | (_STRICT if self._is_strict else {})
+        context.options |= (_EXPLODE if self._explodes else {}) | (_STRICT if self._is_strict else {})
         self._stop_watching()
         if _watches(stream):
             self._unwritten = UnwrittenPixels(context, _blocks(stream))

@@ -21,11 +21,8 @@ from framefeed.index.bitstream.h264_look import Look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
 from framefeed.media import Media
-from framefeed.opening import invalid_file, open_input
+from framefeed.opening import invalid_file, max_pixels, open_input
 from framefeed.types import Orientation, StreamInfo
-
-# A box or header that claims more pixels than this is damage: no decoder here could hold a handful of such pictures.
-MAX_PIXELS = 1 << 28
 
 MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back to put them into order
 
@@ -86,12 +83,26 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
     context = stream.codec_context
     if context is None or not context.codec.is_decoder:
         raise UnsupportedCodec(media.name, "FFmpeg here has no decoder for its video stream")
-    if context.width <= 0 or context.height <= 0:
-        raise NoPictureSize(media.name, "its video stream has no picture size: damaged or without a decodable frame")
-    if context.width * context.height > MAX_PIXELS:
-        raise InvalidFile(media.name, f"claims pictures of {context.width}x{context.height} pixels: damaged")
+    width, height = context.width, context.height
+    if width <= 0 or height <= 0:
+        width, height = _declared_size(media.read(0, 24))
+    if width <= 0 or height <= 0:
+        reason = f"damaged, without a decodable frame, or of more than {max_pixels():,} pixels"
+        raise NoPictureSize(media.name, f"its video stream has no picture size: {reason}")
+    if width * height > (limit := max_pixels()):
+        claim = f"declares pictures of {width}x{height}, which is more than {limit:,} pixels: damaged, or made to use"
+        raise InvalidFile(media.name, f"{claim} up memory; set FRAMEFEED_MAX_PIXELS={width * height} to read it")
     assert isinstance(stream, VideoStream)
     return stream
+
+
+def _declared_size(head: bytes) -> tuple[int, int]:
+    """Width and height of a GIF or PNG: FFmpeg tells neither where it does not decode; zeros for anything else."""
+    if head[:4] == b"GIF8":
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    return (
+        (int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")) if head[12:16] == b"IHDR" else (0, 0)
+    )
 
 
 def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
@@ -214,6 +225,7 @@ def make_context(stream: StreamInfo) -> VideoCodecContext:
     context.reorder_depth = min(stream.reorder_depth, MAX_REORDER)
     context.thread_count = 1
     context.thread_type = "NONE"
+    context.options = {"max_pixels": str(max_pixels())}
     return context
 
 

@@ -286,11 +286,12 @@ def place_samples(
     """Where samples of these sizes are."""
     behind = per_chunk.cumsum()
     placed, count = int(behind[-1]) if len(behind) else 0, len(sizes)
-    if not count <= placed <= MAX_SAMPLES:
+    if placed < count:
         raise BoxError(f"stsc box places {placed} samples of {count}")
     before = sizes.cumsum() - sizes
     first = np.minimum(behind - per_chunk, count - 1)
-    position: NDArray[np.int64] = before + np.repeat(chunks[: len(per_chunk)] - before[first], per_chunk)[:count]
+    lengths = np.clip(count - first, 0, per_chunk) if placed > count else per_chunk  # cut before they are laid out
+    position: NDArray[np.int64] = before + np.repeat(chunks[: len(per_chunk)] - before[first], lengths)[:count]
     return position
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from framefeed.index.bitstream import HEAD
 from framefeed.index.bitstream.hevc import HevcClassifier
 from framefeed.index.bitstream.hevc_look import HevcLook, read_look
-from framefeed.index.container import MAX_PIXELS, Scan
+from framefeed.index.container import Scan
 from framefeed.index.mp4_plain import PlainTrack, read_plain_track
 from framefeed.index.orientation import first_packet_turns
 from framefeed.index.table import RawPackets
 from framefeed.media import Media, read_rows, reading
+from framefeed.opening import max_pixels
 from framefeed.types import Orientation, StreamInfo
 
 _CONTAINER = "mov,mp4,m4a,3gp,3g2,mj2"
@@ -50,7 +51,7 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
 
 def _fits(track: PlainTrack, look: HevcLook) -> bool:
     """Whether container and stream say the same of the pictures."""
-    return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= MAX_PIXELS
+    return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= max_pixels()
 
 
 def _packets(track: PlainTrack) -> RawPackets | None:
