@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from framefeed import StateError, VideoLoader
+from framefeed.data.state import read_state
 from waiting import soon
 
 from . import state_help as help
@@ -372,7 +373,7 @@ def test_killed_at_any_moment(paths: list[str], tmp_path: Path) -> None:
         if child.code == 0:
             break
         if path.exists():
-            saved, last = json.loads(path.read_text()), logged[-1]
+            saved, last = read_state(path), logged[-1]
             ahead = (saved["epoch"] - last[0]) * len(loader) + saved["batch"] - last[1]
             assert ahead in (0, 1), "the file has the state before or after the last batch"
     assert kills == 8

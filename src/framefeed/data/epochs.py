@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.data.orders import Layout, Order
+from framefeed.errors import StateError
 
 __all__ = ["Epochs", "Numbers", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
 
@@ -229,7 +230,10 @@ class SampledEpochs:
         import torch
 
         if "generator" in state:
-            self._begin_with = torch.tensor(state["generator"], dtype=torch.uint8)
+            found, own = torch.tensor(state["generator"], dtype=torch.uint8), _generator(self.sampler)
+            if own is None or len(own.get_state()) != len(found):
+                raise StateError("state", "belongs to another sampler: its generator is of another kind")
+            self._begin_with = found
 
 
 def _raise(error: Exception) -> Any:

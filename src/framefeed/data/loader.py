@@ -296,13 +296,15 @@ class VideoLoader:
             StateError: It belongs to another loader, or was saved in mid-epoch with another number of ranks.
         """
         check_state(state, self._identity())
+        finished = state["finished"]
+        if not finished and state["batch"] > self._num_batches():
+            raise StateError("state", f"is damaged: {state['batch']} batches are done of an epoch that has fewer")
+        self._epochs.load_state(state["sampler"])
         with self._lock:
-            finished = state["finished"]
             self._next_epoch = state["epoch"] + finished
             self._skip_batches = 0 if finished else state["batch"]
             self._forget_others(self._next_epoch, self._skip_batches)
             self._latest = None
-        self._epochs.load_state(state["sampler"])
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Writes ``state_dict()`` to a file, atomically.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +67,28 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """
     target = Path(path)
     try:
-        write(target, json.dumps(state), sync=True)
+        write(target, json.dumps({"state": state, "crc32": _checksum(state)}), sync=True)
     except OSError as error:
         raise StateError(target, f"the loader's state cannot be saved: {error.strerror or error}") from error
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a state that ``write_state`` wrote."""
+    """Reads a state that ``write_state`` wrote, or a plain ``state_dict()`` that was saved as JSON."""
     try:
         state = json.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise StateError(path, f"the loader's state cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise StateError(path, f"is no loader state: {error}") from error
+    if isinstance(state, dict) and "crc32" in state:
+        found = state.get("state")
+        if state["crc32"] != _checksum(found):
+            raise StateError(path, "is damaged: its checksum does not match")
+        state = found
     if not isinstance(state, dict):
         raise StateError(path, "is no loader state")
     return state
+
+
+def _checksum(state: Any) -> int:
+    return zlib.crc32(json.dumps(state, sort_keys=True).encode())

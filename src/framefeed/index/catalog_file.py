@@ -28,7 +28,7 @@ from framefeed.errors import CatalogError
 from framefeed.index.catalog_rows import SCALARS, common_schema, is_stored
 from framefeed.writing import atomic_file
 
-__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "begins_as_catalog", "write_file"]
+__all__ = ["BadEntry", "CatalogFile", "ForeignFile", "Rows", "begins_as_catalog", "plain_batches", "write_file"]
 
 VERSION = 1
 STORE_VERSION = 2
@@ -132,7 +132,10 @@ class CatalogFile(Rows):
                 reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
                 self.metadata: dict[bytes, bytes] = dict(reader.schema.metadata or {})
                 self._check(reader.schema)
-                batches = list(_batches(file, reader))
+                file.seek(len(MAGIC) + 2)  # what follows has the form of a stream
+                batches = list(plain_batches(file, reader.schema))
+                if len(batches) != reader.num_record_batches:
+                    raise ValueError(f"{len(batches)} record batches, its end tells of {reader.num_record_batches}")
         except FileNotFoundError:
             raise CatalogError(path, f"no such catalog; make one with: {_HOW}") from None
         except CatalogError:
@@ -230,21 +233,22 @@ class CatalogFile(Rows):
             raise CatalogError(self.path, "its report is damaged; delete the catalog and build it again") from error
 
 
-def _batches(file: Any, reader: Any) -> Iterator[Any]:
-    """The record batches of a file. One that is compressed, which ours never are, could ask for any memory.
+def plain_batches(file: Any, schema: Any) -> Iterator[Any]:
+    """The record batches of an Arrow stream. One that is compressed, which ours never are, could take any memory.
+
+    Args:
+        file: Arrow's file, at the beginning of the stream.
+        schema: The schema of the batches.
 
     Raises:
         ArrowInvalid: A batch is damaged.
-        ValueError: A batch is compressed, or the file's end tells of other batches.
+        ValueError: A batch is compressed.
     """
-    file.seek(len(MAGIC) + 2)  # what follows has the form of a stream
-    count = 0
-    schema = reader.schema
     while True:
         try:
             message = pa.ipc.read_message(file)
         except EOFError:
-            break
+            return
         if message.type != "record batch":
             continue
         if _is_compressed(message.metadata.to_pybytes()):
@@ -252,9 +256,6 @@ def _batches(file: Any, reader: Any) -> Iterator[Any]:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate()  # that no column reaches beyond its buffers; looks at no row
         yield batch
-        count += 1
-    if count != reader.num_record_batches:
-        raise ValueError(f"it has {count} record batches, and says {reader.num_record_batches}")
 
 
 def _is_compressed(metadata: bytes) -> bool:

@@ -139,7 +139,24 @@ class Job:
             yield pa.concat_tables(waiting)
 
     def _read(self, segment: int) -> Done:
-        return self._journal.read(self._keys[segment])
+        done = self._journal.read(self._keys[segment])
+        if isinstance(self._journal, Journal):
+            self._check(done, self.segments[segment], self._journal)
+        return done
+
+    def _check(self, done: Done, segment: Segment, journal: Journal) -> None:
+        """Raises where what was read back cannot be of that segment."""
+        places = done.found["video"].to_numpy()
+        count = len(segment.pieces)
+        if done.num_frames > segment.num_frames or any(each.video >= count for each in done.bad):
+            raise journal.damaged("a record has frames that its segment has not")
+        if len(places):
+            lengths = np.array([self.videos[piece.video].num_frames for piece in segment.pieces])
+            frames, classes = done.found["frame_index"].to_numpy(), done.found["class"].to_numpy()
+            if places.min() < 0 or places.max() >= count or frames.min() < 0 or classes.min() < 0:
+                raise journal.damaged("a row has values that do not belong there")
+            if (frames >= lengths[places]).any() or (done.classes and classes.max() >= len(done.classes)):
+                raise journal.damaged("a row has values that do not belong there")
 
     def classes(self) -> tuple[str, ...] | None:
         """Names of classes that came with the model."""

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from framefeed.errors import OutputError, StateError
+from framefeed.index.catalog_file import plain_batches
 from framefeed.infer.rows import FOUND
 from framefeed.infer.work import BadFrame
 from framefeed.locked import open_locked
@@ -51,6 +52,25 @@ class Done:
         said = {"key": self.key, "num_frames": self.num_frames, "bad": bad, "classes": self.classes}
         text = json.dumps(said).encode()
         return _HEADER.pack(_MARK, len(text), len(rows), zlib.crc32(rows, zlib.crc32(text))) + text + rows
+
+
+def _described(text: bytes) -> dict[str, Any]:
+    """What a record says of itself, if it is what ``Done.to_bytes`` writes.
+
+    Raises:
+        ValueError: It is not.
+    """
+    said = json.loads(text)
+    kinds: dict[str, Any] = {"key": str, "num_frames": int, "bad": list, "classes": list}
+    if not isinstance(said, dict) or not all(isinstance(said.get(name), kind) for name, kind in kinds.items()):
+        raise ValueError("a record lacks something")
+    bad = all(
+        isinstance(each, list) and [type(part) for part in each] == [int, int, str] and each[0] >= 0
+        for each in said["bad"]
+    )
+    if not bad or said["num_frames"] < 0 or not all(isinstance(name, str) for name in said["classes"]):
+        raise ValueError("a record has values that do not belong there")
+    return said
 
 
 class MemoryJournal:
@@ -99,7 +119,11 @@ class Journal:
         except OSError as error:
             raise self._error(error) from error
         for place, text, length in self._records():
-            said = json.loads(text)
+            try:
+                said = _described(text)
+            except (ValueError, RecursionError):
+                self._end = place  # not written by this journal, whatever the checksum says
+                break
             self._note(said["key"], place, len(text), length, complete=not said["bad"])
 
     def _open(self) -> int:
@@ -110,13 +134,15 @@ class Journal:
 
     def _records(self) -> Iterator[tuple[int, bytes, int]]:
         """Where each whole record begins, its description, and the length of its rows."""
+        size = os.fstat(self._descriptor).st_size
         with os.fdopen(os.dup(self._descriptor), "rb") as file:
             while True:
                 head = file.read(_HEADER.size)
                 if len(head) < _HEADER.size:
                     return
                 mark, length, rows, checksum = _HEADER.unpack(head)
-                body = file.read(length + rows) if mark == _MARK else b""
+                is_there = mark == _MARK and self._end + _HEADER.size + length + rows <= size
+                body = file.read(length + rows) if is_there else b""
                 if len(body) < length + rows or zlib.crc32(body) != checksum or mark != _MARK:
                     return
                 yield self._end, body[:length], rows
@@ -171,9 +197,20 @@ class Journal:
             data = os.pread(self._descriptor, length + rows, place + _HEADER.size)
         except OSError as error:
             raise self._error(error) from error
-        said: dict[str, Any] = json.loads(data[:length])
-        found = pa.ipc.open_stream(pa.py_buffer(data[length:])).read_all()
+        try:
+            said = _described(data[:length])
+            batches = list(plain_batches(pa.BufferReader(data[length:]), FOUND))
+            found = pa.Table.from_batches(batches, FOUND)
+            found.validate(full=True)
+            if any(column.null_count for column in found.columns):
+                raise ValueError("a value is missing")
+        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+            raise self.damaged(error) from error
         return Done(key, found, said["num_frames"], [BadFrame(*each) for each in said["bad"]], tuple(said["classes"]))
+
+    def damaged(self, error: object) -> StateError:
+        """The error for what this journal cannot have written."""
+        return StateError(self._path, f"is damaged ({error}); restart=True (--restart) begins anew")
 
     def clear(self) -> None:
         """Forgets everything."""

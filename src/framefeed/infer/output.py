@@ -96,10 +96,12 @@ class Output:
             found = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StateError(path, f"cannot be read ({error}); restart=True (--restart) begins anew") from error
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise StateError(path, "is of another version; restart=True (--restart) begins anew")
+        if not _is_record(found):
+            raise StateError(path, "is damaged; restart=True (--restart) begins anew")
         return found
 
     def _compare(self, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -189,6 +191,18 @@ class Output:
     def close(self) -> None:
         """Leaves it to the next one."""
         self.journal.close()
+
+
+def _is_record(found: Mapping[str, Any]) -> bool:
+    """Whether values are of the kinds that records have."""
+    videos, summary = found.get("videos"), found.get("summary", {})
+    if not (isinstance(found.get("options"), dict) and isinstance(videos, dict) and isinstance(summary, dict)):
+        return False
+    stamps = (stamp for stamp in videos.values() if stamp is not None)
+    if not all(isinstance(stamp, list) and [type(each) for each in stamp] == [int, int] for stamp in stamps):
+        return False
+    kinds: dict[str, type] = {"num_rows": int, "num_frames": int, "device": str}
+    return all(isinstance(summary[name], kind) for name, kind in kinds.items() if name in summary)
 
 
 def _short(value: Any) -> str:

@@ -52,7 +52,7 @@ class Journal:
             for line in file:
                 try:
                     said = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:
+                except (ValueError, RecursionError):
                     said = None
                 if not isinstance(said, dict):
                     break

@@ -24,7 +24,7 @@ from framefeed.errors import OutputError, StateError
 from framefeed.index.catalog_paths import absolute
 from framefeed.prepare.journal import Journal
 from framefeed.prepare.sources import Source
-from framefeed.prepare.values import Output, Prepared
+from framefeed.prepare.values import Output, Prepared, check_below
 from framefeed.writing import replace, write
 
 __all__ = ["RECORD", "Record", "cannot_write"]
@@ -82,15 +82,16 @@ class Record:
     # --- what is there ----------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        lines = self._journal.lines
-        begun = lines[0].get("begin") if lines else None
-        if begun is None or begun["continues"]:
-            self._load_record()
-        for line in lines:
-            self._claimed.update(line.get("claim", ()))
-            if "done" in line:
-                self._note(Prepared.from_json(line["done"]))
-        self._remove(file for line in lines for file in line.get("remove", ()))
+        begun: dict[str, Any] | None = None
+        removed: list[str] = []
+        try:
+            begun, removed = self._load_journal()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, StateError):
+                raise
+            if not self._restarted:
+                raise StateError(self.work / JOURNAL, f"is damaged ({error}); {_GO_ON}") from error
+        self._remove(removed)
         if self._restarted:
             self._begin_anew()
         elif begun is None:
@@ -100,6 +101,24 @@ class Record:
         elif begun["options"] != self._options:  # where nothing was done, nothing is lost
             self._begin_anew()
 
+    def _load_journal(self) -> tuple[dict[str, Any] | None, list[str]]:
+        """Takes what is noted; returns how the run was begun, and files of a run before it that have to go."""
+        lines = self._journal.lines
+        begun = lines[0].get("begin") if lines else None
+        if begun is None or begun["continues"]:
+            self._load_record()
+        removed: list[str] = []
+        for line in lines:
+            for name in (*line.get("claim", ()), *line.get("remove", ())):
+                check_below(name)
+            self._claimed.update(line.get("claim", ()))
+            removed += line.get("remove", ())
+            if "done" in line:
+                self._note(Prepared.from_json(line["done"]))
+        if begun is not None and not isinstance(begun["options"], dict):
+            raise ValueError("it does not say how it was begun")
+        return begun, removed
+
     def _load_record(self) -> None:
         path = self.out / RECORD
         try:
@@ -107,9 +126,11 @@ class Record:
             if found["version"] != VERSION:
                 raise ValueError("it is of another version")
             before, videos = found["options"], [Prepared.from_json(each) for each in found["videos"]]
+            if not isinstance(before, dict):
+                raise ValueError("it does not say how it was made")
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if self._restarted:
                 return
             raise StateError(path, f"cannot be used ({error}); {_GO_ON}") from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from framefeed.media import Fingerprint
 
-__all__ = ["Output", "Prepared"]
+__all__ = ["Output", "Prepared", "check_below"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,20 @@ class Prepared:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Prepared:
-        """What ``dataclasses.asdict`` gave, from JSON."""
+        """What ``dataclasses.asdict`` gave, from JSON; raises what dictionaries raise, or ``ValueError``, otherwise."""
         outputs = tuple(Output(**each) for each in said["outputs"])
         size, stamp = said["fingerprint"]
-        return cls(said["stem"], said["source"], (size, stamp), said["how"], outputs, tuple(said["warnings"]))
+        found = cls(said["stem"], said["source"], (size, stamp), said["how"], outputs, tuple(said["warnings"]))
+        texts = (found.source, found.how, *found.warnings)
+        numbers = [size, stamp, *(n for each in outputs for n in (each.num_frames, each.num_bytes, each.first_frame))]
+        if not all(isinstance(text, str) for text in texts) or not all(isinstance(each, int) for each in numbers):
+            raise ValueError("a value is of another kind")
+        for name in (found.stem, *(each.file for each in outputs)):
+            check_below(name)
+        return found
+
+
+def check_below(name: Any) -> None:
+    """Raises ``ValueError`` for what does not name a file below the output folder, which could be removed."""
+    if not isinstance(name, str) or not name or "\0" in name or os.path.isabs(name) or os.pardir in name.split(os.sep):
+        raise ValueError(f"{name!r} is no file below the folder")
