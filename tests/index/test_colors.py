@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ ENCODERS = {
     "libx264": ("yuv420p", {"preset": "ultrafast"}),
     "libx265": ("yuv420p10le", {"preset": "ultrafast", "x265-params": "log-level=none:bframes=0"}),
     "libvpx-vp9": ("yuv420p", {"deadline": "realtime", "cpu-used": "8"}),
-    "libvpx": ("yuv420p", {"deadline": "realtime"}),
     "libsvtav1": ("yuv420p", {"preset": "12"}),
+    "libvpx": ("yuv420p", {"deadline": "realtime"}),
     "mpeg2video": ("yuv420p", {}),
     "mpeg4": ("yuv420p", {}),
     "prores_ks": ("yuv422p10le", {}),
@@ -57,7 +58,7 @@ def _copy(source: Path, path: Path, tags: tuple[int, int, int, int]) -> None:
                 after.mux(packet)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", [encoder for encoder in ENCODERS if encoder != "libsvtav1"])
 def test_colors_are_the_decoders(encoder: str, tmp_path: Path) -> None:
     containers = ["mkv"] if encoder == "libvpx" else ["mov", "mkv"] if encoder == "prores_ks" else ["mp4", "mkv"]
     for number, inside in enumerate(TAGS):
@@ -66,9 +67,25 @@ def test_colors_are_the_decoders(encoder: str, tmp_path: Path) -> None:
         for outside, container in product(TAGS, containers):
             path = tmp_path / f"copy.{container}"
             _copy(source, path, outside)
-            with av.open(str(path)) as opened:
-                picture: Any = next(opened.decode(video=0))
-            told = (picture.color_primaries, picture.color_trc, picture.colorspace, picture.color_range)
-            stream = VideoDecoder(path).index.stream
-            found = (stream.color_primaries, stream.color_transfer, stream.color_space, stream.color_range)
-            assert found == tuple(int(value) for value in told), f"{inside} in a {container} that says {outside}"
+            _compare(path, f"{inside} in a {container} that says {outside}")
+
+
+def _compare(path: Path, what: str) -> None:
+    with av.open(str(path)) as opened:
+        picture: Any = next(opened.decode(video=0))
+    told = (picture.color_primaries, picture.color_trc, picture.colorspace, picture.color_range)
+    stream = VideoDecoder(path).index.stream
+    found = (stream.color_primaries, stream.color_transfer, stream.color_space, stream.color_range)
+    assert found == tuple(int(value) for value in told), what
+
+
+def test_colors_of_av1_are_the_decoders(tmp_path: Path) -> None:
+    """PyAV cannot copy its packets into a container that says other things, so the ``colr`` box is changed."""
+    for inside, outside in product(TAGS[1:], TAGS):
+        path = tmp_path / "clip.mp4"
+        _encode(path, "libsvtav1", inside)
+        data = path.read_bytes()
+        place = data.index(b"colrnclx") + 8
+        box = struct.pack(">HHHB", *outside[:3], 128 if outside[3] == 2 else 0)
+        path.write_bytes(data[:place] + box + data[place + 7 :])
+        _compare(path, f"{inside} in an MP4 that says {outside}")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
 from framefeed.index.bitstream import Gaps, PacketKind, h264_look, hevc_look, make_classifier
+from framefeed.index.bitstream.av1 import Av1Classifier
 from framefeed.index.bitstream.h264_look import Look
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
@@ -178,7 +179,8 @@ def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
     if codec == "h264":
         return h264_look.read_look(extradata, said)
     if codec == "av1":
-        return said  # FFmpeg's parser has told it
+        sequence = Av1Classifier(extradata).sequence
+        return None if sequence is None else Look(said.pix_fmt, *sequence.colors)
     told = hevc_look.read_look(extradata) if codec == "hevc" else None
     if told is None:
         return None

@@ -59,14 +59,14 @@ class Av1Classifier(SequentialClassifier):
         config = extradata[4:] if extradata[:1] == b"\x81" else extradata
         self._base = b""
         self._active = b""
-        self._sequence: Sequence | None = None
+        self.sequence: Sequence | None = None
         self._slots: list[int | None] = [None] * 8  # frame type in each reference slot
         packet = PacketBytes(config, len(config), 0, lambda *_: b"")
         try:
             for unit in _iter_units(packet):
                 if unit.kind == _SEQUENCE:
                     data = packet.take(unit.begin, unit.end - unit.begin)
-                    self._sequence = parse_sequence(data)
+                    self.sequence = parse_sequence(data)
                     self._base = self._active = data
         except OutOfData:
             self._base = b""
@@ -85,13 +85,13 @@ class Av1Classifier(SequentialClassifier):
                 data = packet.take(unit.begin, min(unit.end - unit.begin, 4096))
                 if data != self._active:
                     kinds |= PacketKind.NEW_HEADERS
-                    self._active, self._sequence = data, None
-                    self._sequence = parse_sequence(data)
+                    self._active, self.sequence = data, None
+                    self.sequence = parse_sequence(data)
             elif unit.kind in (_FRAME_HEADER, _FRAME):
-                if self._sequence is None:
+                if self.sequence is None:
                     raise OutOfData("no sequence header")
                 data = packet.take(unit.begin, min(unit.end - unit.begin, 48))
-                frame = parse_frame(data, self._sequence, *(unit.layers or (0, 0)))
+                frame = parse_frame(data, self.sequence, *(unit.layers or (0, 0)))
                 plain &= self._store(frame)
                 frames.append(frame)
             elif unit.kind == _TILE_LIST:
@@ -108,7 +108,7 @@ class Av1Classifier(SequentialClassifier):
             kinds |= PacketKind.RAP | PacketKind.CLOSED
         if all(frame.frame_type in (KEY, INTRA_ONLY_FRAME) for frame in frames):
             kinds |= PacketKind.INTRA
-        sequence = self._sequence or Sequence()
+        sequence = self.sequence or Sequence()
         if plain and not (has_sequence or sequence.film_grain or sequence.frame_id_bits):
             kinds |= PacketKind.NONREF
         return kinds

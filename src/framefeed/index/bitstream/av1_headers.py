@@ -16,7 +16,7 @@ class OperatingPoint(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """What of a sequence header is needed to read frame headers."""
+    """What of a sequence header is needed to read frame headers; and colours: range, primaries, transfer, matrix."""
 
     reduced_still_picture: bool = False
     points: tuple[OperatingPoint, ...] = ()
@@ -29,6 +29,7 @@ class Sequence(NamedTuple):
     integer_mv: int = _SELECT
     order_hint_bits: int = 0
     film_grain: bool = False
+    colors: tuple[int, int, int, int] = (0, 2, 2, 2)
 
 
 class Frame(NamedTuple):
@@ -82,8 +83,8 @@ def parse_sequence(data: bytes) -> Sequence:
         hint_bits = bits.u(3) + 1 if has_order_hint else 0
         seq = seq._replace(screen_content=screen, integer_mv=integer_mv, order_hint_bits=hint_bits)
     bits.skip(3)
-    _skip_colour(bits, profile)
-    return seq._replace(film_grain=bits.flag())
+    colors = _read_colors(bits, profile)
+    return seq._replace(film_grain=bits.flag(), colors=colors)
 
 
 def _parse_points(bits: BitReader) -> Sequence:
@@ -114,18 +115,18 @@ def _parse_points(bits: BitReader) -> Sequence:
     return Sequence(False, tuple(points), decoder_model, equal_interval, removal_bits, presentation_bits)
 
 
-def _skip_colour(bits: BitReader, profile: int) -> None:
+def _read_colors(bits: BitReader, profile: int) -> tuple[int, int, int, int]:
     deep = bits.flag()
     twelve = profile == 2 and deep and bits.flag()
     mono = profile != 1 and bits.flag()
     primaries = transfer = matrix = 2
     if bits.flag():
         primaries, transfer, matrix = bits.u(8), bits.u(8), bits.u(8)
+    full_range = True
     if mono:
-        bits.skip(1)
-        return
+        return 1 + bits.flag(), primaries, transfer, matrix
     if (primaries, transfer, matrix) != (1, 13, 0):
-        bits.skip(1)
+        full_range = bits.flag()
         subsampled = profile == 0
         if profile == 2:
             subsampled = True
@@ -137,6 +138,7 @@ def _skip_colour(bits: BitReader, profile: int) -> None:
         if subsampled:
             bits.skip(2)
     bits.skip(1)
+    return 1 + full_range, primaries, transfer, matrix
 
 
 def parse_frame(data: bytes, seq: Sequence, temporal_id: int, spatial_id: int) -> Frame:
