@@ -37,6 +37,8 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
         return plain
     if _looks_like_mp4(media):
         with suppress(NoPictureSize), open_container(media, _WITHOUT_DECODING) as container:
+            if stream_index is None and len(container.streams.video) > 1:
+                stream_index = _best_stream(media)
             stream = choose_stream(container, media, stream_index)
             found = scan_mp4(container, stream, media) if is_mp4(container) else None
             if found is not None and found.stream.pix_fmt is not None:
@@ -44,9 +46,16 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
     with suppress(NoPictureSize):
         return _scan_opened(media, stream_index, None)
     try:
-        return _scan_opened(media, stream_index, _LOOKING_FAR)
+        return _scan_opened(media, _best_stream(media) if stream_index is None else stream_index, _LOOKING_FAR)
     except NoPictureSize as error:
         raise InvalidFile(error.path, error.reason) from None
+
+
+def _best_stream(media: Media) -> int | None:
+    """The stream that FFmpeg calls the best after its default look into all of them."""
+    with open_container(media) as container:
+        best = container.streams.best("video")
+        return None if best is None else best.index
 
 
 def _scan_opened(media: Media, stream_index: int | None, options: dict[str, str] | None) -> Scan:
