@@ -21,6 +21,7 @@ LAYERS = (
     "errors",
     "cached",
     "encoders",
+    "waiting",
     "writing",
     "locked",
     "forking",

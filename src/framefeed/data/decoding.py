@@ -480,6 +480,16 @@ class Decoding:
         reason = f"frame {frame} was not decoded within {self._timeout:g} s; give a longer timeout"
         return SampleTimeout(self._videos[file].index.path, reason)
 
+    def running(self) -> list[str]:
+        """What is being decoded, and since when."""
+        now = time.monotonic()
+        begun = [job for job in self._running.values() if job.started is not None]
+        paths = [self._videos[job.video].index.path for job in begun]
+        return [
+            f"{len(job.undelivered)} frames of {path}, for {now - (job.started or now):.0f} s"
+            for path, job in zip(paths, begun, strict=True)
+        ]
+
     def until_timeout(self) -> float | None:
         """Seconds until a job that is running will have taken too long; None where there is no limit."""
         if not self._timeout:

@@ -29,6 +29,7 @@ from framefeed.data.workshop import Workshop
 from framefeed.errors import FramefeedError
 from framefeed.marks import ASSEMBLE, PLAN
 from framefeed.plan.lookahead import Budget, GroupJob, Key, LookAhead
+from framefeed.waiting import Patience
 
 __all__ = ["Feed"]
 
@@ -54,6 +55,7 @@ class Feed:
         buffer_length: How many batches are prepared ahead.
         timeout: Seconds that decoding for a sample may take; 0 for no limit.
         stats: What is counted into; several feeds may share it.
+        sending: Tells what the processes are doing that send packets, where there are such.
 
     Attributes:
         opened: Batches that have been begun.
@@ -71,8 +73,10 @@ class Feed:
         buffer_length: int,
         timeout: float,
         stats: LoaderStats,
+        sending: Callable[[], list[str]] | None = None,
     ) -> None:
         self._dataset = dataset
+        self._sending = sending or list
         self._videos = dataset.videos
         self._workshop = workshop
         self._buffer_length = buffer_length
@@ -116,6 +120,7 @@ class Feed:
         if self._process != os.getpid():
             raise RuntimeError("an iterator does not live on in a forked process: make a new one there")
         begin = time.perf_counter()
+        patience = Patience(self._awaited)
         try:
             with self._lock:
                 while True:
@@ -130,7 +135,8 @@ class Feed:
                         return batch
                     if self._crash is not None or (not self._board.open and not self._opening):
                         break
-                    self._board.finished.wait(self._decoding.until_timeout())
+                    self._board.finished.wait(patience.seconds(self._decoding.until_timeout()))
+                    patience.tell_if_due()
                     for _ in range(self._decoding.give_up_on_slow_jobs()):
                         self._start_thread()  # the other one may never come back
         finally:
@@ -141,6 +147,12 @@ class Feed:
             self.close()
             raise error
         return None
+
+    def _awaited(self) -> list[str]:
+        """What the next batch is waited for."""
+        left = self._board.open[0].remaining if self._board.open else 0
+        batch = f"a batch that lacks {left} frames" if left else "a batch that is being opened"
+        return [batch, *self._decoding.running(), *self._sending()]
 
     def close(self) -> None:
         """Stops all work and gives memory back. Threads end by themselves, within one picture's time."""

@@ -119,6 +119,7 @@ class LoaderIterator:
             buffer_length=loader._buffer_length,
             timeout=loader._timeout,
             stats=loader._stats,
+            sending=None if self._separation is None else self._separation.workers.describe,
         )
         if self._separation is not None:
             self._separation.start(lambda: feed.reached)

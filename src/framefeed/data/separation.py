@@ -28,6 +28,7 @@ from framefeed.data.stats import LoaderStats
 from framefeed.data.videos import OpenVideo, Videos
 from framefeed.errors import FramefeedError, SourceError
 from framefeed.source import CutOff, PacketSource
+from framefeed.waiting import Patience, process_state
 
 __all__ = ["PacketWorkers", "Separation"]
 
@@ -99,8 +100,16 @@ class PacketWorkers:
         # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
         thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
         thread.start()
-        thread.join()
+        patience = Patience(self.describe)
+        while thread.is_alive():  # workers of the last epoch have to answer
+            thread.join(patience.seconds())
+            patience.tell_if_due()
         return begun.result()
+
+    def describe(self) -> list[str]:
+        """The workers and what they are doing."""
+        processes = [process for each in self._begun for process in getattr(each, "_workers", ())]
+        return [f"loader worker {place}, {process_state(each.pid)}" for place, each in enumerate(processes)]
 
     def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
         try:

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection, wait
 
 from framefeed.errors import OutputError
 from framefeed.prepare.task import Outcome, Task, prepare_video
+from framefeed.waiting import Patience, process_state
 
 __all__ = ["prepare_all", "serve"]
 
@@ -65,9 +66,15 @@ class _Worker:
                 raise OutputError("worker process", f"could not be started ({error.strerror})") from error
         self.task: Task | None = None
         self.steps = 0
+        self.patience = Patience(self._describe)
+
+    def _describe(self) -> list[str]:
+        stem = "nothing" if self.task is None else self.task.stem
+        return [f"{stem}, encoded by {process_state(self._process.pid)}"]
 
     def start(self, task: Task) -> None:
         self.task, self.steps = task, 0
+        self.patience.reset()
         with suppress(OSError):  # it has died already, which is noticed when it is listened to
             self.connection.send(task)
 
@@ -104,7 +111,7 @@ def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Ge
             _give(worker, todo)
         while any(worker.task is not None for worker in workers):
             busy = {worker.connection: worker for worker in workers if worker.task is not None}
-            for connection in wait(list(busy)):
+            for connection in wait(list(busy), min(worker.patience.seconds() for worker in busy.values())):
                 worker = busy[connection]  # type: ignore[index]  # they are all connections
                 outcome = _hear(worker, advance)
                 if isinstance(outcome, int):  # it died: of this video, or killed from outside; a second time tells
@@ -124,6 +131,8 @@ def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Ge
                 elif outcome is not None:
                     yield outcome
                     _give(worker, todo)
+            for worker in busy.values():
+                worker.patience.tell_if_due()
     finally:
         for worker in workers:
             worker.end(kill=True)
@@ -142,6 +151,7 @@ def _hear(worker: _Worker, advance: Advance) -> Outcome | int | None:
         said = worker.connection.recv()
     except (EOFError, OSError):
         return worker.end()
+    worker.patience.reset()
     if isinstance(said, Outcome):
         return said
     advance(worker.task.number, said)
