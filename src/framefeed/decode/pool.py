@@ -63,21 +63,15 @@ class SessionPool:
         chosen: Running | None = None
         left = False
         with self._lock:
-            fitting = [
-                (owner, running)
-                for owner, running in self._idle.values()
-                if running.num_threads == num_threads and running.key == key
-            ]
-            for owner, running in reversed(fitting):
-                if owner is None:
+            for owner, running in reversed(self._idle.values()):
+                if owner is None and running.num_threads == num_threads and running.key == key:
                     chosen = running
                     if running.shape == shape:  # otherwise the one that was used longest ago
                         break
-            else:
-                if chosen is None and len(self._idle) >= self._max_idle:
-                    # Rather than a new one that would push it out.
-                    chosen = next((running for _, running in fitting if not running.new_headers), None)
-                    left = chosen is not None
+            if chosen is None and len(self._idle) >= self._max_idle > 0:
+                _, oldest = next(iter(self._idle.values()))  # a new one would push it out
+                if oldest.num_threads == num_threads and oldest.key == key and not oldest.new_headers:
+                    chosen, left = oldest, True
             if chosen is not None:
                 del self._idle[id(chosen)]
             else:
