@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,14 +213,50 @@ def decode_starts(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np
 
 
 def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Strictly rising times, one for each frame in presentation order."""
+    """Strictly rising times, one for each frame in presentation order.
+
+    They are FFmpeg's. Where some of those do not rise, as where a writer of fragments has mistaken the last frame of
+    each, only these frames get others, between those of their neighbours. Where most do not, all are made up, from the
+    first one on.
+    """
     times = raw.pts[frames]
-    if not (times == NO_PTS).any() and (times[1:] > times[:-1]).all():
-        return times
+    if not (times == NO_PTS).any():
+        if (times[1:] > times[:-1]).all():
+            return times
+        repaired = _repaired(times)
+        if repaired is not None:
+            return repaired
     # Without usable presentation times the decoding times, put in order, are the same clock a little earlier.
-    times = np.sort(raw.dts[frames])
-    if not (times == NO_PTS).any() and (np.diff(times) > 0).all():
-        return times
-    durations = raw.duration[frames]
-    step = int(np.median(durations[durations > 0])) if (durations > 0).any() else 1
-    return np.arange(len(frames), dtype=np.int64) * step
+    made = np.sort(raw.dts[frames])
+    if (made == NO_PTS).any() or (np.diff(made) <= 0).any():
+        durations = raw.duration[frames]
+        step = int(np.median(durations[durations > 0])) if (durations > 0).any() else 1
+        made = np.arange(len(frames), dtype=np.int64) * step
+    return made if times[0] == NO_PTS else made + (times[0] - made[0])
+
+
+def _repaired(times: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The times with as few as possible changed, so that all rise; None where that is more than one of eight."""
+    ends: list[int] = []  # the smallest time that a rising sequence of each length can end with
+    lengths = np.empty(len(times), np.int64)
+    for number, time in enumerate(times.tolist()):
+        at = bisect_left(ends, time)
+        lengths[number] = -1 if ends[at : at + 1] == [time] else at  # of equal times, the first one is right
+        ends[at : at + 1] = [time]
+    if len(ends) * 8 < len(times) * 7:
+        return None
+    kept = np.empty(len(ends), np.int64)
+    wanted = len(ends) - 1
+    for number in range(len(times) - 1, -1, -1):
+        if lengths[number] == wanted:
+            kept[wanted] = number
+            wanted -= 1
+    step = max(1, int(np.median(np.diff(times[kept])))) if len(kept) > 1 else 1
+    first, last = int(kept[0]), int(kept[-1])
+    places = np.concatenate([[-1], kept, [len(times)]])
+    known = np.concatenate(
+        [[times[first] - step * (first + 1)], times[kept], [times[last] + step * (len(times) - last)]]
+    )
+    repaired = np.interp(np.arange(len(times)), places, known - known[0]).astype(np.int64) + known[0]
+    repaired[kept] = times[kept]
+    return repaired if (np.diff(repaired) > 0).all() else None
