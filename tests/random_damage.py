@@ -372,8 +372,8 @@ def check(path: Path, rng: random.Random, others: list[Path], good: Path | None 
             their pictures, and a frame may be what it was, where a linear decode stumbles over a packet that it does
             not need.
     """
+    index = VideoIndex.scan(path)  # refuses what FFmpeg cannot open
     truth = linear_truth(path)
-    index = VideoIndex.scan(path)
     found: list[str] = []
     frames = index.packets.frames.tolist()
     right = {packet: {value} for packet, value in zip(truth.shown, truth.digests, strict=True)}

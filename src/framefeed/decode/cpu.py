@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections import deque
 from typing import Any
@@ -12,10 +13,11 @@ import av.error
 from av.video.codeccontext import VideoCodecContext
 
 from framefeed.decode.checksums import checksum_of
+from framefeed.decode.jpeg_headers import MissingTables, remembered_of
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.decode.unwritten import Blocks, UnwrittenPixels
 from framefeed.ffmpeg import quiet
-from framefeed.index.bitstream import block_size, has_known_faults, may_have_fields
+from framefeed.index.bitstream import block_size, has_known_faults, has_several_slices, may_have_fields, nal_length_size
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.packet import PacketBytes
 from framefeed.index.bitstream.vp9 import split_superframe
@@ -47,12 +49,21 @@ _TELLS_LATE = frozenset({"h264", "mpeg4"})
 # comes out. MPEG-4's does not always notice the same; AV1's (dav1d) has given out a neighbour first.
 _FRAME_THREADS = frozenset({"h264", "hevc", "vp8", "vp9"})
 
+# HEVC streams, by their headers, of which a picture has had several slices. A damaged slice may run on into the next,
+# whose pixels then are written twice; with threads, another picture may be built on the first.
+_SLICED: set[bytes] = set()
+
+_LOOKED_AT = frozenset({"mjpeg", "hevc", "mpeg1video", "mpeg2video"})
+
 # Decoders that a flush rids of everything: references, tables, and what they made of damage. Of the others, some have
 # no flush, and would go on from pictures of another video where a stream has lost its first one.
 _FLUSHED = frozenset(
-    ("h264", "hevc", "vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "vc1", "wmv3")
+    ("h264", "hevc", "vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "vc1", "wmv3", "mjpeg")
     + ("png", "prores", "dnxhd", "jpeg2000", "rawvideo", "dvvideo")
 )
+
+# Of these, some keep headers. That does no harm where the first packet brings the same ones; others may be damaged.
+_SEQUENCE = re.compile(rb"\x00\x00\x01\xb3.*?(?=\x00\x00\x01[\x00\xb8])", re.DOTALL)  # of MPEG-1 and -2
 
 # Decoders that write every pixel of a picture or fail: dav1d; FFmpeg's for VP9, which has no early end; and those that
 # fill what they could not read from other pictures.
@@ -92,9 +103,7 @@ class CpuSession:
     lasting = True
 
     def __init__(self, stream: StreamInfo, num_threads: int, *, explodes: bool) -> None:
-        if stream.codec not in _FRAME_THREADS:
-            num_threads = 1
-        elif stream.codec == "h264":
+        if stream.codec == "h264":
             num_threads = max(1, min(num_threads, MAX_REORDER - stream.reorder_depth))
         self._stream = stream
         self._num_threads = num_threads
@@ -108,11 +117,14 @@ class CpuSession:
             length = (stream.extradata[4] & 3) + 1 if is_avcc else 4
             self._ends = [b"\x01\x0a".rjust(length + 1, b"\0")] * num_threads
         self._splits = stream.codec == "vp9"
+        self._length_size = nal_length_size(stream.extradata) if stream.codec == "hevc" else 0
         self.delayed = num_threads > 1
         self.strict = stream.codec not in _TELLS_LATE
         self._explodes = explodes
         self._is_strict = stream.codec == "mpeg4" and not has_known_faults(stream.extradata)
         self._checksum = checksum_of(stream)
+        self._begins = True
+        self._remembered: object = None
         self._fed: deque[int] = deque()
         blocks = _blocks(stream)
         self._has_fields = blocks is not None and blocks.fields
@@ -148,11 +160,36 @@ class CpuSession:
         """Decodes a packet."""
         if self._checksum is not None and (reason := self._checksum(data)):
             raise PacketError(reason)
+        if self._stream.codec in _LOOKED_AT:
+            self._look_at(data)
         self._fed.append(number)
         if self._splits:
             packets = [_packet(number, part, key, behind) for part, behind in _frames_of(data)]
             return [picture for packet in packets for picture in self._pictures(packet)]
         return self._pictures(_packet(number, data, key))
+
+    def _look_at(self, data: bytes | memoryview) -> None:
+        """Keeps the outcome from depending on what was fed before, or on the other threads."""
+        stream = self._stream
+        if stream.codec == "mjpeg":
+            try:
+                remembered = remembered_of(data)
+            except MissingTables as error:
+                raise PacketError(str(error)) from None
+            if self._remembered not in (None, remembered):
+                self._context = self._make_context()
+            self._remembered = remembered
+        elif stream.codec == "hevc":
+            if self.delayed and has_several_slices(data, self._length_size):
+                _SLICED.add(stream.extradata)
+                raise PacketError("its slices may overlap: it needs a decoder of one thread")
+        elif self._begins:
+            sequence = _SEQUENCE.match(data)
+            remembered = sequence.group() if sequence else b""
+            if self._remembered is not None and (not remembered or self._remembered != remembered):
+                self._context = self._make_context()
+            self._remembered = remembered
+            self._begins = False
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
@@ -166,6 +203,7 @@ class CpuSession:
             self._context = self._make_context()
             return
         self._context.flush_buffers()
+        self._begins = True
         if self._unwritten is not None:
             self._unwritten.forget()
 
@@ -224,12 +262,13 @@ class CpuFactory:
 
     def uses_threads(self, stream: StreamInfo) -> bool:
         """Where the outcome does not depend on them."""
-        return stream.codec in _FRAME_THREADS
+        return stream.codec in _FRAME_THREADS and stream.extradata not in _SLICED
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Everything that a context is made from."""
         return (
             self._explodes(stream, closed_start),
+            self.uses_threads(stream),
             stream.codec,
             stream.codec_tag,
             stream.extradata,
@@ -246,7 +285,8 @@ class CpuFactory:
 
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
         """A codec context, opened on its first packet."""
-        return CpuSession(stream, num_threads, explodes=self._explodes(stream, closed_start))
+        threads = num_threads if self.uses_threads(stream) else 1
+        return CpuSession(stream, threads, explodes=self._explodes(stream, closed_start))
 
     def _explodes(self, stream: StreamInfo, closed_start: bool) -> bool:
         if stream.codec in _NEVER_EXPLODE:

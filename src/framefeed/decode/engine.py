@@ -232,7 +232,7 @@ class _Task:
         """
         flags = self._index.packets.flags
         lost = {packet for packet in rows if int(flags[packet]) & PacketKind.LOST}
-        self._failed |= dict.fromkeys(lost, "packets near it are missing from the stream")
+        self._failed |= dict.fromkeys(lost, "the stream is damaged near it, or packets are missing")
         rows = {packet: row for packet, row in rows.items() if packet not in lost}
         droppable = {packet for packet in rows if int(flags[packet]) & PacketKind.NONREF}
         others = {packet: row for packet, row in rows.items() if packet not in droppable}

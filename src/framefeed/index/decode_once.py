@@ -40,6 +40,9 @@ _NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
 # These stages change pixels, never which pictures come out.
 _CHEAP = {"skip_loop_filter": "all", "skip_idct": "all"}
 
+# Codecs whose decoder finds out from the first pictures how the encoder ends them, and then what damage is.
+_LEARNING = frozenset({"h263", "flv1", "mpeg4"})
+
 # Random-access points in front of a gap and behind it, between which pictures are compared.
 _BEFORE, _BEHIND = 2, 3
 
@@ -62,12 +65,14 @@ class _Decoded(NamedTuple):
     Attributes:
         shown: Packets whose pictures came out, in that order.
         alone: Those of them whose pictures stand alone.
+        concealed: Those of them of which the decoder has made up a part.
         refused: Packets that the decoder refused.
         digests: Of the pictures, by packet, where they were asked for.
     """
 
     shown: list[int]
     alone: list[int]
+    concealed: list[int]
     refused: list[int]
     digests: dict[int, int]
 
@@ -104,6 +109,8 @@ def decode_once(media: Media, scan: Scan, order: NDArray[np.int64] | None) -> ND
         if not scan.understood:
             scan.kinds[~_marked(scan, decoded.alone)] &= ~np.uint16(PacketKind.RAP | PacketKind.CLOSED)
         frames = _with_refused(scan, decoded)
+        if scan.stream.codec in _LEARNING:
+            _lose_concealed(scan, frames, decoded.concealed)
     if parts:
         _compare(media, scan, frames, decoded, parts)
     return frames
@@ -165,7 +172,7 @@ def _pictures(
 
 def _decode(media: Media, scan: Scan, parts: Sequence[_Part], *, with_digests: bool) -> _Decoded:
     """Decodes each part from its beginning to its end."""
-    found = _Decoded([], [], [], {})
+    found = _Decoded([], [], [], [], {})
     context: VideoCodecContext | None = None
     firsts = {part.first for part in parts}
 
@@ -176,6 +183,8 @@ def _decode(media: Media, scan: Scan, parts: Sequence[_Part], *, with_digests: b
             found.shown.append(number)
             if frame.key_frame:
                 found.alone.append(number)
+            if frame.is_corrupt:
+                found.concealed.append(number)
             if with_digests:
                 found.digests[number] = _digest(frame)
 
@@ -262,6 +271,13 @@ def _put_in(scan: Scan, shown: NDArray[np.int64], refused: NDArray[np.int64]) ->
             scan.kinds[frames[near[0] : near[-1] + 1]] |= _LOST
         frames = np.insert(frames, int(np.count_nonzero(frames < packet)), packet)
     return frames
+
+
+def _lose_concealed(scan: Scan, frames: NDArray[np.int64], concealed: Sequence[int]) -> None:
+    """Marks pictures that were made up, and those that may be built on them."""
+    starts = decode_starts(scan.raw, scan.kinds, frames)
+    for packet in concealed:
+        scan.kinds[packet:][starts[packet:] == starts[packet]] |= _LOST
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------

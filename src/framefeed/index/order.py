@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.index.bitstream import PacketKind
+from framefeed.index.bitstream import PacketKind, has_known_faults
 from framefeed.index.container import MAX_REORDER, Scan
 from framefeed.types import NO_PTS
 
@@ -34,6 +34,8 @@ def needs_decoding(scan: Scan, order: NDArray[np.int64] | None) -> bool:
     if scan.stream.container == "avi" and scan.stream.reorder_depth > 0:
         return True  # AVI has decoding times only, and FFmpeg passes them off as presentation times
     codec, kinds = scan.stream.codec, scan.kinds
+    if codec == "mpeg4" and has_known_faults(scan.stream.extradata):
+        return True  # what is damage depends on how its first pictures end
     if codec in _REORDERED and (kinds[1:] & _NEW_HEADERS).any():
         return True  # a decoder may drop what it holds back
     if not _can_be_shown(scan, order):

@@ -7,7 +7,7 @@ a flag that is missing costs time, a flag that is wrong costs a wrong frame.
 from framefeed.index.bitstream.av1 import Av1Classifier
 from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
 from framefeed.index.bitstream.h264 import H264Classifier, may_have_fields
-from framefeed.index.bitstream.hevc import HevcClassifier, block_size
+from framefeed.index.bitstream.hevc import HevcClassifier, block_size, has_several_slices, nal_length_size
 from framefeed.index.bitstream.kinds import HEAD, Classification, Classifier, PacketKind, Read
 from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier, has_known_faults
 from framefeed.index.bitstream.mpeg12 import Mpeg12Classifier
@@ -24,8 +24,10 @@ __all__ = [
     "Read",
     "block_size",
     "has_known_faults",
+    "has_several_slices",
     "make_classifier",
     "may_have_fields",
+    "nal_length_size",
 ]
 
 

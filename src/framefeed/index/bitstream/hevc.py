@@ -295,6 +295,29 @@ def split_extradata(extradata: bytes) -> tuple[int, list[bytes]]:
     return (extradata[21] & 3) + 1, [unit.rstrip(b"\0") for unit in units]
 
 
+def nal_length_size(extradata: bytes) -> int:
+    """Bytes of a NAL unit's length in packets of a stream; 0 for start codes."""
+    return split_extradata(extradata)[0]
+
+
+def has_several_slices(packet: bytes | memoryview, length_size: int) -> bool:
+    """Whether a packet has more than one unit of picture data."""
+    data, units, at = bytes(packet), 0, 0
+    if not length_size:
+        at = data.find(b"\0\0\1") + 3
+    while length_size or at >= 3:
+        if at + length_size >= len(data):
+            return False
+        units += data[at + length_size] < 64
+        if units > 1:
+            return True
+        if length_size:
+            at += length_size + int.from_bytes(data[at : at + length_size], "big")
+        else:
+            at = data.find(b"\0\0\1", at) + 3
+    return False
+
+
 def block_size(extradata: bytes) -> int:
     """Side of a stream's coding tree blocks in pixels; the smallest there is where it is not known."""
     try:
