@@ -40,7 +40,7 @@ def in_read_sequences(begins: NDArray[np.bool_], unread: NDArray[np.bool_]) -> N
 
 
 def order_gaps(
-    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], anchors: NDArray[np.bool_]
+    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], anchors: NDArray[np.bool_], *, fields: bool
 ) -> NDArray[np.int64]:
     """Pictures between which, by their picture order counts, there were others.
 
@@ -49,6 +49,7 @@ def order_gaps(
         bits: How many these are.
         begins: Whether counts start again with the picture.
         anchors: Whether counts of the pictures that follow are told from that of this one.
+        fields: Whether pictures may have two fields, which may shift their count by one.
     """
     if len(counts) < 2 or _are_even(counts, bits, begins):
         return np.empty(0, np.int64)
@@ -61,8 +62,9 @@ def order_gaps(
     inside = np.diff(sequences[shown]) == 0
     if not inside.any():
         return np.empty(0, np.int64)
-    # Fields in one picture may shift its count by one.
-    odd = (inside & ((steps < 1) | (steps >= 2 * np.median(steps[inside])))).nonzero()[0]
+    rising = steps[inside & (steps > 0)]
+    usual = 0 if not len(rising) else np.median(rising) if fields else rising.min()
+    odd = (inside & ((steps < 1) | (steps >= 2 * usual if fields else steps != usual))).nonzero()[0]
     return np.unique(np.concatenate([shown[odd], shown[odd + 1]]))
 
 

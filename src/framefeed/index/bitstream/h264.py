@@ -225,7 +225,8 @@ class H264Classifier(NalClassifier):
             found, lacks = steps != 1, steps > 1
         if sps.order_bits:
             read = in_read_sequences(begins, orders < 0)
-            odd = order_gaps(orders[read].astype(np.int64), sps.order_bits, begins[read], references[read])
+            counts = orders[read].astype(np.int64)
+            odd = order_gaps(counts, sps.order_bits, begins[read], references[read], fields=not sps.frame_mbs_only)
             found[read.nonzero()[0][odd]] = True
         return Gaps(rows[found], lacks[found])
 

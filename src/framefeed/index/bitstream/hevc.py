@@ -224,7 +224,7 @@ class HevcClassifier(NalClassifier):
         rows = ((orders >= 0) & in_read_sequences(begins, unread)).nonzero()[0]
         types, layers, begins = types[rows], layers[rows], begins[rows]
         anchors = _ORDER_ANCHORS[types] & (layers == 0)
-        packets = rows[order_gaps(orders[rows].astype(np.int64), sps.order_bits, begins, anchors)]
+        packets = rows[order_gaps(orders[rows].astype(np.int64), sps.order_bits, begins, anchors, fields=False)]
         return Gaps(packets, np.zeros(len(packets), np.bool_))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
