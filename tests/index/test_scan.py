@@ -199,7 +199,8 @@ def test_a_video_of_no_size(name: str, clip_folder: Path, monkeypatch: pytest.Mo
 def test_a_stream_that_shows_nothing() -> None:
     """Whether its order can be believed is asked before it is refused."""
     none = np.empty(0, np.int64)
-    stream = SimpleNamespace(codec="mpeg4", container="avi", reorder_depth=0)
+    encoder = b"\0\0\1\xb2Lavc62.28.102"
+    stream = SimpleNamespace(codec="mpeg4", container="avi", reorder_depth=0, extradata=encoder)
     kinds = np.array([PacketKind.RAP | PacketKind.HIDDEN], np.uint16)
     scan: Any = SimpleNamespace(stream=stream, kinds=kinds, understood=True, raw=SimpleNamespace(dts=np.zeros(1)))
     assert not order.needs_decoding(scan, none)
