@@ -17,7 +17,7 @@ import framefeed
 from framefeed import Catalog, CatalogError, OutputError, StateError, samples
 from framefeed import prepare as preparing
 from framefeed.cli import main
-from framefeed.data.state import write_state
+from framefeed.data.state import read_state, write_state
 from framefeed.infer.output import Output
 from framefeed.locked import open_locked
 from framefeed.source.store import pack
@@ -233,7 +233,7 @@ def test_state(victim: Path, tmp_path: Path) -> None:
     name = f".s.json.{os.getpid()}-{threading.get_ident()}.tmp"
     _plant(victim, tmp_path / name, tmp_path / "s.json")
     write_state(tmp_path / "s.json", {"version": 1})
-    assert (tmp_path / "s.json").read_text() == '{"version": 1}'
+    assert read_state(tmp_path / "s.json") == {"version": 1}
     assert (tmp_path / name).is_symlink()
 
 
