@@ -56,7 +56,7 @@ def test_pixel_formats_that_are_not_known_yet(clip_folder: Path) -> None:
     with av.open(path, options=scanning._WITHOUT_DECODING) as container:
         stream: Any = _Crashing(container.streams.video[0])
         assert stream.codec_context.format is None
-        assert stream_info(container, stream, Orientation(), False).pix_fmt == "yuv420p"
+        assert stream_info(open_media(path), container, stream, Orientation(), False).pix_fmt == "yuv420p"
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import av
@@ -116,14 +116,24 @@ def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
         raise UnsupportedStream(media.name, "the container has its palette of colours; transcode it to read frames")
 
 
-def stream_info(container: InputContainer, stream: VideoStream, orientation: Orientation, may_turn: bool) -> StreamInfo:
+def stream_info(
+    media: Media,
+    container: InputContainer,
+    stream: VideoStream,
+    orientation: Orientation,
+    may_turn: bool,
+    *,
+    look_at_size: bool = False,
+) -> StreamInfo:
     """What FFmpeg, the headers and, if need be, the first picture say of the stream.
 
     Args:
+        media: The file.
         container: The container.
         stream: Its stream.
         orientation: What the container says.
         may_turn: Whether pictures may say otherwise.
+        look_at_size: Whether pictures may be of another size than the headers say.
     """
     context = stream.codec_context
     ratio = stream.sample_aspect_ratio
@@ -132,7 +142,8 @@ def stream_info(container: InputContainer, stream: VideoStream, orientation: Ori
     pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes if it is unknown
     said = Look(pix_fmt, *_colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace))
     look = _look_in_headers(codec, extradata, said)
-    picture = first_picture(container, stream) if may_turn or look is None else None
+    picture = first_picture(media, container, stream) if may_turn or look_at_size or look is None else None
+    size = (context.width, context.height) if picture is None else (picture.width, picture.height)
     if picture is not None:
         colors = _colors(picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace)
         look = Look((look or said).pix_fmt, *colors)
@@ -142,8 +153,8 @@ def stream_info(container: InputContainer, stream: VideoStream, orientation: Ori
         codec=codec,
         codec_tag=context.codec_tag,
         extradata=extradata,
-        width=context.width,
-        height=context.height,
+        width=size[0],
+        height=size[1],
         pix_fmt=look.pix_fmt or None,
         color_space=look.color_space,
         color_range=look.color_range,
@@ -187,17 +198,23 @@ def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
     return Look(said.pix_fmt, told.color_range, told.color_primaries, told.color_transfer, told.color_space)
 
 
-def first_picture(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
+def first_picture(media: Media, container: InputContainer, stream: VideoStream) -> VideoFrame | None:
     """The first picture that can be decoded; None where none comes."""
     try:
         container.seek(0, stream=stream)
+    except av.error.FFmpegError:  # a raw stream, which knows no times
+        with open_container(media) as fresh:
+            return _first_of(fresh, fresh.streams.video[container.streams.video.index(stream)])
+    return _first_of(container, stream)
+
+
+def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
+    with suppress(av.error.FFmpegError):  # a damaged beginning is reported when its frames are asked for
         for number, packet in enumerate(container.demux(stream)):
             for frame in packet.decode():
                 return frame
             if number > 64:
                 break
-    except av.error.FFmpegError:
-        pass  # a damaged beginning is reported when its frames are asked for
     return None
 
 

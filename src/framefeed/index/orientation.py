@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from framefeed.index.bitstream.bits import OutOfData
+from framefeed.index.bitstream.shown_size import units_before_pictures
 from framefeed.types import Orientation
 
 # (a, b, c, d) of the display matrix -> orientation. FFmpeg maps the point (x, y) to (a x + c y, b x + d y) with y
@@ -61,19 +64,12 @@ def _mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
         codec: ``h264`` or ``hevc``.
         length_size: Bytes of each length.
     """
-    at = 0
-    while at + length_size + 2 < len(packet):
-        size = int.from_bytes(packet[at : at + length_size], "big")
-        at += length_size
-        header = packet[at]
-        kind = header & 31 if codec == "h264" else header >> 1 & 63
-        if kind in ((1, 5) if codec == "h264" else range(32)):
-            return False  # picture data: messages about it come before
-        if kind == (6 if codec == "h264" else 39) and 47 in _messages(
-            packet[at + (1 if codec == "h264" else 2) : at + size]
-        ):
-            return True
-        at += size
+    kind, header = (6, 1) if codec == "h264" else (39, 2)
+    with suppress(OutOfData):
+        for unit in units_before_pictures(codec, packet, length_size):
+            here = unit[0] & 31 if codec == "h264" else unit[0] >> 1 & 63
+            if here == kind and 47 in _messages(unit[header:]):
+                return True
     return False
 
 

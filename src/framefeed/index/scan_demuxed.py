@@ -81,7 +81,7 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
         discard=discards.astype(np.bool_),
     )
     may_turn = codec in ("h264", "hevc") or _MATROSKA_PROJECTION in media.read(0, 1 << 16)
-    info = stream_info(container, stream, Orientation(), may_turn)
+    info = stream_info(media, container, stream, Orientation(), may_turn)
     gaps = NO_GAPS if classifier is None else classifier.gaps()
     return Scan(info, raw, np.concatenate(kinds), gaps, byte_ranges=locator.exact, understood=understood(stream))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from framefeed.errors import InvalidFile
 from framefeed.index import mp4
 from framefeed.index.bitstream import HEAD, NO_GAPS, Gaps, make_classifier
+from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.container import (
     Scan,
     check_palette,
@@ -67,8 +68,10 @@ def _scan(container: InputContainer, stream: VideoStream, media: Media, read: mp
 
     kinds, gaps = _classify_all(codec, extradata, raw, payload, stream, media)
     orientation = from_matrix(track.matrix)
-    may_turn = not orientation and first_packet_turns(codec, extradata, payload(0, 0, 4096))
-    info = stream_info(container, stream, orientation, may_turn)
+    opening, context = payload(0, 0, 4096), stream.codec_context
+    may_turn = not orientation and first_packet_turns(codec, extradata, opening)
+    doubtful = not has_size(codec, extradata, opening, context.width, context.height)
+    info = stream_info(media, container, stream, orientation, may_turn, look_at_size=doubtful)
     return Scan(info, raw, kinds, gaps, byte_ranges=True, understood=understood(stream))
 
 

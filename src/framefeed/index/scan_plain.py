@@ -9,6 +9,7 @@ import numpy as np
 from framefeed.index.bitstream import HEAD
 from framefeed.index.bitstream.hevc import HevcClassifier
 from framefeed.index.bitstream.hevc_look import HevcLook, read_look
+from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.container import Scan
 from framefeed.index.mp4_plain import PlainTrack, read_plain_track
 from framefeed.index.orientation import first_packet_turns
@@ -35,6 +36,8 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
         info = _stream_info(track, look, raw)
         opening = read(int(raw.pos[0]), min(_OPENING, int(raw.size[0])))
         if info is None or first_packet_turns("hevc", track.extradata, opening):
+            return None
+        if not has_size("hevc", track.extradata, opening, info.width, info.height):
             return None
         heads = read_rows(media, raw.pos, raw.size, HEAD)
 

@@ -120,17 +120,8 @@ class H264Classifier(NalClassifier):
         self._numbers = self._orders = np.zeros(0, np.int32)
         self._references = np.zeros(0, np.bool_)
         self._pictures: list[_Pictures] = []
-        self._length_size = 0
-        units = split_annex_b(extradata)
-        if len(extradata) >= 7 and extradata[0] == 1 and not is_annex_b(extradata):
-            self._length_size = (extradata[4] & 3) + 1
-            try:
-                units, at = split_counted(extradata, 6, extradata[5] & 31)
-                units += split_counted(extradata, at + 1, extradata[at])[0] if at < len(extradata) else []
-            except OutOfData:
-                units = []
+        self._length_size, units = split_extradata(extradata)
         for unit in units:
-            unit = unit.rstrip(b"\0")
             if unit and unit[0] & 31 in (_SPS, _PPS):
                 self._sets.add_base(self._take_parameter_set(unit), unit)
 
@@ -326,6 +317,18 @@ def _number_steps(
     if not known.all():
         clear &= before > latest_before(~known)  # nothing lies between that could not be read
     return np.where(clear, (numbers - numbers[before]) & ((1 << bits) - 1), 1)
+
+
+def split_extradata(extradata: bytes) -> tuple[int, list[bytes]]:
+    """Bytes of a NAL unit's length in packets, 0 for start codes; and the parameter sets."""
+    if len(extradata) < 7 or extradata[0] != 1 or is_annex_b(extradata):
+        return 0, split_annex_b(extradata)
+    try:
+        units, at = split_counted(extradata, 6, extradata[5] & 31)
+        units += split_counted(extradata, at + 1, extradata[at])[0] if at < len(extradata) else []
+    except OutOfData:
+        units = []
+    return (extradata[4] & 3) + 1, [unit.rstrip(b"\0") for unit in units]
 
 
 def may_have_fields(extradata: bytes) -> bool:
