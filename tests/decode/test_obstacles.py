@@ -70,7 +70,9 @@ def test_pictures_that_are_cut_off(codec: str, side: str, is_refused: bool, gpu:
                 each.stream = out
                 target.mux(each)
     index = VideoDecoder(cut).index
-    assert (index.stream.width, index.stream.height) == ((80, 64) if side in ("left", "right") else (96, 48))
+    # At the left, FFmpeg's decoders cut off multiples of 64 pixels only.
+    size = {"left": (96, 64), "right": (80, 64)}.get(side, (96, 48))
+    assert (index.stream.width, index.stream.height) == size
     if is_refused:
         with pytest.raises(UnsupportedCodec, match="cut off at the left or at the top"):
             capabilities.check_supported(index, 0)
