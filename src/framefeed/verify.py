@@ -3,6 +3,9 @@
 The linear decode is the truth: one thread, from the first packet to the last, nothing skipped. Pictures are compared
 in the decoder's own pixel format, before any conversion. Only digests of the linear decode are kept, so that memory
 does not grow with the length of the file.
+
+In a damaged file, the frames that cannot be decoded are listed. A linear decode leaves out pictures of damaged packets;
+these keep their numbers nevertheless, so pictures are compared by their packets.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ import av.error
 import numpy as np
 
 from framefeed.decoder import VideoDecoder
+from framefeed.errors import DecodeError
 from framefeed.index.container import open_container
 from framefeed.index.video_index import VideoIndex
 from framefeed.media import Media, PathMedia
 from framefeed.native import NativeFrame
 
-__all__ = ["Difference", "Progress", "VerifyResult", "verify_file"]
+__all__ = ["DamagedFrame", "Difference", "Progress", "VerifyResult", "verify_file"]
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)``: pictures decoded so far and in all."""
@@ -57,6 +61,22 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class DamagedFrame:
+    """A frame that cannot be decoded exactly.
+
+    Attributes:
+        frame: Its number in presentation order.
+        reason: What is wrong with its data.
+    """
+
+    frame: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"frame {self.frame} cannot be decoded exactly: {self.reason}"
+
+
+@dataclass(frozen=True)
 class VerifyResult:
     """What a comparison found.
 
@@ -67,6 +87,7 @@ class VerifyResult:
         random_frames: The frames that were read at random, in the order they were asked for.
         sequential_frames: How many frames were read in order.
         differences: Frames that differ, the first of them if there are very many.
+        damaged: All frames for which reading raises a ``DecodeError``, rising.
     """
 
     path: str
@@ -75,11 +96,12 @@ class VerifyResult:
     random_frames: tuple[int, ...]
     sequential_frames: int
     differences: tuple[Difference, ...]
+    damaged: tuple[DamagedFrame, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether the number of frames and every picture that was read are the linear decode's."""
-        return self.num_frames == self.linear_frames and not self.differences
+        """Whether the number of frames and every frame are the linear decode's."""
+        return self.num_frames == self.linear_frames and not self.differences and not self.damaged
 
 
 def verify_file(
@@ -103,7 +125,6 @@ def verify_file(
     Raises:
         SourceError: The file cannot be read.
         InvalidFile: It is no video.
-        DecodeError: A frame cannot be decoded exactly because its data is damaged. There is no truth to compare with.
     """
     media = PathMedia(path)
     index = VideoIndex.scan_media(media, stream_index=stream_index)
@@ -111,9 +132,17 @@ def verify_file(
     chosen = order if sample is None else order[:sample]
     steps = _Steps(progress, 2 * index.num_frames + len(chosen))
 
-    truth = [_digest(picture) for picture in steps.count(_linear_decode(media, index))]
+    frame_of = {packet: frame for frame, packet in enumerate(index.packets.frames.tolist())}
+    shown: list[int | None] = []
+    truth: dict[int, bytes] = {}
+    for packet, picture in steps.count(_linear_decode(media, index)):
+        frame = frame_of.get(packet)
+        shown.append(frame)
+        if frame is not None:
+            truth[frame] = _digest(picture)
     decoder = VideoDecoder(path, index=index)
     compare = _Comparison(decoder, truth, steps)
+    compare.check_order(shown)
     limit = _request_limit(index)
     sizes = np.random.default_rng((seed, 1)).integers(1, limit + 1, size=len(chosen))
     compare.read("random", _split(chosen.tolist(), sizes.tolist()))
@@ -122,10 +151,11 @@ def verify_file(
     return VerifyResult(
         path=index.path,
         num_frames=index.num_frames,
-        linear_frames=len(truth),
+        linear_frames=len(shown),
         random_frames=tuple(chosen.tolist()),
         sequential_frames=index.num_frames,
         differences=tuple(compare.differences),
+        damaged=tuple(DamagedFrame(frame, reason) for frame, reason in sorted(compare.damaged.items())),
     )
 
 
@@ -142,7 +172,7 @@ class _Steps:
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
 
-    def count(self, pictures: Iterable[NativeFrame]) -> Iterator[NativeFrame]:
+    def count(self, pictures: Iterable[tuple[int, NativeFrame]]) -> Iterator[tuple[int, NativeFrame]]:
         for picture in pictures:
             yield picture
             self.add(1)
@@ -151,44 +181,75 @@ class _Steps:
 class _Comparison:
     """Reads frames and compares their digests with the truth."""
 
-    def __init__(self, decoder: VideoDecoder, truth: list[bytes], steps: _Steps) -> None:
+    def __init__(self, decoder: VideoDecoder, truth: dict[int, bytes], steps: _Steps) -> None:
         self._decoder = decoder
         self._truth = truth
         self._steps = steps
+        self._whole: set[int] = set()
         self.differences: list[Difference] = []
+        self.damaged: dict[int, str] = {}
+
+    def check_order(self, shown: Iterable[int | None]) -> None:
+        """Compares the order of the linear decode's pictures with that of the numbers."""
+        latest = -1
+        for frame in shown:
+            if frame is not None and frame < latest:
+                self._differ("sequential", frame, f"the linear decode shows it after frame {latest}")
+            latest = latest if frame is None else max(latest, frame)
 
     def read(self, access: Access, requests: Iterable[list[int]]) -> None:
         for frames in requests:
-            for frame, picture in zip(frames, self._decoder.get_native_frames_at(frames), strict=True):
-                self._check(access, frame, _digest(picture))
+            left = frames
+            while left:
+                try:
+                    pictures = self._decoder.get_native_frames_at(left)
+                except DecodeError as error:
+                    if not error.reasons.keys() & left:
+                        raise
+                    for frame, reason in error.reasons.items():
+                        self._refused(access, frame, reason)
+                    left = [frame for frame in left if frame not in error.reasons]
+                    continue
+                for frame, picture in zip(left, pictures, strict=True):
+                    self._check(access, frame, _digest(picture))
+                break
             self._steps.add(len(frames))
 
+    def _refused(self, access: Access, frame: int, reason: str) -> None:
+        if frame in self._whole:
+            self._differ(access, frame, f"it could be decoded before, now it cannot: {reason}")
+        self.damaged.setdefault(frame, reason)
+
     def _check(self, access: Access, frame: int, digest: bytes) -> None:
-        if frame < len(self._truth) and digest == self._truth[frame]:
-            return
+        self._whole.add(frame)
+        if frame in self.damaged:
+            self._differ(access, frame, f"it could not be decoded before, now it can: {self.damaged[frame]}")
+        elif digest != self._truth.get(frame, digest):  # a linear decode may leave out what follows damage
+            same = next((other for other, value in self._truth.items() if value == digest), None)
+            reason = "its picture differs from the linear decode's"
+            self._differ(access, frame, reason if same is None else f"is frame {same} of the linear decode")
+
+    def _differ(self, access: Access, frame: int, reason: str) -> None:
         if len(self.differences) < MAX_DIFFERENCES:
-            self.differences.append(Difference(frame, access, self._reason(frame, digest)))
-
-    def _reason(self, frame: int, digest: bytes) -> str:
-        if frame >= len(self._truth):
-            return f"the linear decode shows {len(self._truth)} frames only"
-        if digest in self._truth:
-            return f"is frame {self._truth.index(digest)} of the linear decode"
-        return "its picture differs from the linear decode's"
+            self.differences.append(Difference(frame, access, reason))
 
 
-def _linear_decode(media: Media, index: VideoIndex) -> Iterator[NativeFrame]:
-    """Every picture that one thread gets from start to end."""
+def _linear_decode(media: Media, index: VideoIndex) -> Iterator[tuple[int, NativeFrame]]:
+    """Every picture that one thread gets from start to end, with its packet's number; -1 where that is not known."""
+    number = 0
     with open_container(media) as container:
         stream = container.streams[index.stream.stream_index]
         assert isinstance(stream, av.VideoStream)
         stream.thread_type = "NONE"
         stream.thread_count = 1
         for packet in container.demux(stream):
+            if packet.size:
+                packet.pts = packet.dts = number
+                number += 1
             # A damaged packet shows nothing here. Random access is not so forgiving: it says which frame is lost.
-            with contextlib.suppress(av.error.InvalidDataError):
+            with contextlib.suppress(av.error.FFmpegError):
                 for picture in packet.decode():
-                    yield NativeFrame.copy_of(picture)
+                    yield -1 if picture.pts is None else picture.pts, NativeFrame.copy_of(picture)
 
 
 def _digest(picture: NativeFrame) -> bytes:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from pathlib import Path
 from typing import Any
 
+import av
+import av.error
 import numpy as np
 import pytest
 
 import clips
 import damaged
 from cli.conftest import Run
-from framefeed import DecodeError, VideoDecoder, VideoIndex
+from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex
 from framefeed.verify import VerifyResult, verify_file
+from random_damage import make_loss, make_mutant
+
+_MUTANTS = [
+    "hevc_closed_bframes",
+    "h264_bframes",
+    "vp8_plain",
+    "mpeg4_mp4",
+    "png.mov",
+    "av1_mp4",
+    "mjpeg.avi",
+    "mpeg1.mpg",
+]
 
 
 def test_equal(run: Run, clip: Path, clip_folder: Path) -> None:
@@ -94,10 +109,46 @@ def test_wrong_number_of_frames_is_a_difference(monkeypatch: pytest.MonkeyPatch,
     assert "47 frames by the index, 48 by the linear decode" in ran.out
 
 
-def test_damaged_frame_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(DecodeError) as caught:
-        verify_file(damaged.flipped_group(tmp_path))
-    assert caught.value.frame in range(12, 24)
+def _refused_frames(path: Path) -> list[int]:
+    """Those that cannot be had, each asked for by itself."""
+    decoder = VideoDecoder(path, num_ffmpeg_threads=1)
+    refused = []
+    for frame in range(len(decoder)):
+        try:
+            decoder.get_native_frames_at([frame])
+        except DecodeError:
+            refused.append(frame)
+    return refused
+
+
+def test_damaged_frames_are_listed(run: Run, tmp_path: Path) -> None:
+    path = damaged.flipped_group(tmp_path)
+    result = verify_file(path, sample=None)
+    assert [damage.frame for damage in result.damaged] == _refused_frames(path)
+    assert result.damaged
+    assert all(frame.frame in range(12, 24) for frame in result.damaged)
+    assert not result.differences
+    assert not result.equal
+    ran = run("verify", path)
+    assert ran.code == 2
+    assert f"{path}: {result.damaged[0]}" in ran.out
+    assert [entry["frame"] for entry in run("verify", path, "--json").json[0]["damaged"]] == _refused_frames(path)
+
+
+@pytest.mark.parametrize("what", ["mutants", "losses"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_list_is_what_the_decoder_refuses(what: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{what} {seed}")
+    found = 0
+    while found < 2:
+        try:
+            path = make_loss(tmp_path, rng)[0] if what == "losses" else make_mutant(tmp_path, rng, _MUTANTS)[0]
+            result = verify_file(path, sample=16)
+        except (av.error.FFmpegError, FramefeedError):  # cannot be made, or cannot be read at all
+            continue
+        assert [damage.frame for damage in result.damaged] == _refused_frames(path)
+        assert not result.differences
+        found += 1
 
 
 def test_bad_file_does_not_hide_the_others(run: Run, clip: Path, tmp_path: Path) -> None:

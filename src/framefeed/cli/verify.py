@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         help="prove random access equal to a linear decode",
         description="Reads frames at random and then all in order, and compares each with a linear decode by one "
         "thread, bit for bit, in the video's own pixel format.",
-        epilog="exit codes: 0 all equal, 1 some frame differs, 2 a file cannot be read or decoded exactly",
+        epilog="exit codes: 0 all equal, 1 some frame differs, 2 a file or a frame of it cannot be read",
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a video")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         _print(results)
     for failed in errors:
         console.print_error(failed)
-    if errors:
+    if errors or any(result.damaged for result in results):
         return UNREADABLE
     return EQUAL if all(result.equal for result in results) else DIFFERENT
 
@@ -83,9 +83,10 @@ def _print(results: list[VerifyResult]) -> None:
             console.print_lines(
                 f"{result.path}: {result.num_frames} frames by the index, {result.linear_frames} by the linear decode"
             )
-        console.print_lines(*(f"{result.path}: {difference}" for difference in result.differences[:SHOWN]))
-        if len(result.differences) > SHOWN:
-            console.print_lines(f"{result.path}: and {len(result.differences) - SHOWN} more (--json lists them)")
+        for found in (result.damaged, result.differences):
+            console.print_lines(*(f"{result.path}: {entry}" for entry in found[:SHOWN]))
+            if len(found) > SHOWN:
+                console.print_lines(f"{result.path}: and {len(found) - SHOWN} more (--json lists them)")
 
 
 def _as_json(result: VerifyResult) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def _as_json(result: VerifyResult) -> dict[str, Any]:
         "random_frames": len(result.random_frames),
         "sequential_frames": result.sequential_frames,
         "differences": [dataclasses.asdict(difference) for difference in result.differences],
+        "damaged": [dataclasses.asdict(frame) for frame in result.damaged],
     }
 
 
