@@ -12,7 +12,7 @@ from clips.base import read_packets, remux
 from framefeed import VideoIndex, samples
 from framefeed.index.bitstream.bits import BitReader, unescape
 from framefeed.index.bitstream.columns import WORD, BitColumns
-from framefeed.index.bitstream.gaps import in_read_sequences, order_gaps
+from framefeed.index.bitstream.gaps import in_read_sequences, open_ends, order_gaps
 from framefeed.index.scan import scan
 from framefeed.media import open_media
 
@@ -100,6 +100,18 @@ def test_gaps_all_over_are_found_where_counts_rise_evenly() -> None:
     anchors = np.ones(len(counts), np.bool_)
     assert len(order_gaps(counts, 8, begins, anchors, fields=False))
     assert not len(order_gaps(np.array([0, 2, 5, 7, 8, 10]), 8, begins[:6], anchors[:6], fields=True))
+
+
+def test_ends_that_lack_the_picture_shown_last() -> None:
+    whole = [0, 4, 2, 1, 3, 8, 6, 5, 7, 12, 10, 9, 11]
+    counts = np.array(whole + whole)
+    begins = np.isin(np.arange(len(counts)), (0, len(whole)))
+    droppable = counts % 2 == 1
+    assert not len(open_ends(counts, 8, begins, droppable))
+    kept = np.arange(len(counts)) != 9  # the picture shown last in the first sequence
+    assert open_ends(counts[kept], 8, begins[kept], droppable[kept]).tolist() == [11]
+    in_order = np.arange(20)
+    assert not len(open_ends(in_order, 8, in_order == 0, in_order % 2 == 1))
 
 
 def test_a_sequence_with_a_header_that_was_not_read_is_not_judged() -> None:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_GAPS", "Gaps", "in_read_sequences", "latest_before", "order_gaps"]
+__all__ = ["NO_GAPS", "Gaps", "in_read_sequences", "latest_before", "open_ends", "order_gaps"]
+
+_LOOK_BACK = 8  # pictures, as many as most encoders decode between one that is shown last and those before it
 
 
 class Gaps(NamedTuple):
@@ -66,6 +68,31 @@ def order_gaps(
     usual = 0 if not len(rising) else np.median(rising) if fields else rising.min()
     odd = (inside & ((steps < 1) | (steps >= 2 * usual if fields else steps != usual))).nonzero()[0]
     return np.unique(np.concatenate([shown[odd], shown[odd + 1]]))
+
+
+def open_ends(
+    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], droppable: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The last pictures of sequences that lack the picture that is shown last.
+
+    Pictures that nobody refers to are decoded late because they refer to one that is shown later. Where such a picture
+    is the last one both decoded and shown, that one is missing.
+
+    Args:
+        counts, bits, begins: As for `order_gaps`.
+        droppable: Whether nobody refers to the picture.
+    """
+    firsts = begins.nonzero()[0]
+    ends = np.append(firsts[firsts > 0], len(counts)) - 1
+    ends = ends[(ends >= _LOOK_BACK) & droppable[ends]]
+    near = ends[:, None] - np.arange(_LOOK_BACK + 1)
+    half, mask = 1 << (bits - 1), (1 << bits) - 1
+    steps = ((counts[near[:, :1]] - counts[near[:, 1:]] + half) & mask) - half
+    within = ~np.logical_or.accumulate(begins[near[:, :-1]], axis=1)
+    is_last = ((steps > 0) | ~within).all(axis=1)
+    reordered = ((np.diff(steps, axis=1) < 0) & within[:, 1:]).any(axis=1)
+    found: NDArray[np.int64] = ends[is_last & reordered]
+    return found
 
 
 def _whole_counts(counts: NDArray[np.int64], bits: int, anchors: NDArray[np.bool_]) -> NDArray[np.int64] | None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, open_ends, order_gaps
 from framefeed.index.bitstream.hevc_headers import (
     IDR,
     PPS,
@@ -224,7 +224,10 @@ class HevcClassifier(NalClassifier):
         rows = ((orders >= 0) & in_read_sequences(begins, unread)).nonzero()[0]
         types, layers, begins = types[rows], layers[rows], begins[rows]
         anchors = _ORDER_ANCHORS[types] & (layers == 0)
-        packets = rows[order_gaps(orders[rows].astype(np.int64), sps.order_bits, begins, anchors, fields=False)]
+        counts = orders[rows].astype(np.int64)
+        found = order_gaps(counts, sps.order_bits, begins, anchors, fields=False)
+        ends = open_ends(counts, sps.order_bits, begins, _KINDS[types] & np.uint16(_NONREF) != 0)
+        packets = rows[np.union1d(found, ends) if len(ends) else found]
         return Gaps(packets, np.zeros(len(packets), np.bool_))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
