@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -120,8 +121,8 @@ def test_fragments_of_one_file(flags: str, tmp_path: Path) -> None:
     _compare(path, rng, 1.0)
 
 
-def _made(times: list[int]) -> list[int]:
-    """The times that a table makes of packets with these."""
+def _made(times: list[int], order: Sequence[int] = ()) -> list[int]:
+    """The times that a table makes of packets with these, which are shown in this order."""
     numbers = np.array(times, np.int64)
     steady = np.arange(len(times), dtype=np.int64) * 100
     no = np.zeros(len(times), np.bool_)
@@ -129,7 +130,7 @@ def _made(times: list[int]) -> list[int]:
         pos=steady, size=steady + 1, pts=numbers, dts=steady, duration=steady * 0 + 100, key=~no, discard=no
     )
     kinds = np.full(len(times), int(PacketKind.RAP | PacketKind.CLOSED), np.uint16)
-    made: list[int] = build_table(raw, kinds, np.arange(len(times))).frame_pts.tolist()
+    made: list[int] = build_table(raw, kinds, np.array(order or range(len(times)))).frame_pts.tolist()
     return made
 
 
@@ -139,6 +140,13 @@ def test_few_mistaken_times_are_repaired() -> None:
     for wrong in ({7: 800}, {7: 700}, {7: 100}, {19: 2000}, {3: 400, 15: 1600}, {8: 1300}):
         given = [wrong.get(number, time) for number, time in enumerate(right)]
         assert _made(given) == right, wrong
+
+
+def test_decoding_times_are_put_in_order() -> None:
+    times = list(range(34, 34 + 67 * 20, 67))
+    order = list(range(20))
+    order[8:10] = [9, 8]  # few B-frames: most times rise
+    assert _made(times, order) == times
 
 
 def test_times_that_begin_again_go_on() -> None:

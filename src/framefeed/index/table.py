@@ -223,6 +223,8 @@ def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64
     if not (times == NO_PTS).any():
         if (times[1:] > times[:-1]).all():
             return times
+        if (raw.pts[1:] > raw.pts[:-1]).all():
+            return np.sort(times)  # decoding times in their place, as of ASF
         repaired = _repaired(times)
         if repaired is not None:
             return repaired
