@@ -18,14 +18,16 @@ import pytest
 
 from framefeed.bench.stamps import sources
 from framefeed.bench.suite import run as suite_run
+from framefeed.bench.suite.compare import counts, headline
 from framefeed.bench.suite.config import CASES, Config, requests
 from framefeed.bench.suite.run import Bench
-from framefeed.bench.suite.truth import Painted, Seen, Truth, look_at, thumbnail
+from framefeed.bench.suite.truth import Painted, Seen, Sight, Truth
 from framefeed.bench.suite.videos import Video, generate, open_video
 from framefeed.bench.suite.worker import Job, ReaderFailed, Worker, reader_class
 from framefeed.cli import main
 from framefeed.decoder import VideoDecoder
 from framefeed.errors import InvalidFile
+from framefeed.samples import painted_frame, write_clip
 from framefeed.versions import source_digest
 
 HERE = str(Path(__file__).parent)
@@ -100,50 +102,45 @@ def test_what_cannot_be_measured(arguments: dict[str, Any], what: str) -> None:
 
 def test_painted_numbers_tell(videos: list[Video]) -> None:
     frames = VideoDecoder(videos[0].path, dimension_order="NHWC").get_frames_at([3, 4, 5]).data.numpy()
-    assert Painted().wrong(frames, [3, 4, 5]) == []
-    wrong = Painted().wrong(frames, [3, 5, 5])
-    assert [(each.index, each.got) for each in wrong] == [(5, 4)]
-    assert Painted().wrong(np.zeros_like(frames[:1]), [3])[0].got is None
+    truth = Painted()
+
+    def judged(pictures: Any, asked: list[int]) -> list[tuple[int, int | None]]:
+        sights = [Sight(0, place, index, truth.look(pictures[place])) for place, index in enumerate(asked)]
+        verdict = truth.judge(sights, lambda sight: pictures[sight.place])
+        assert verdict.checked == len(asked) and verdict.tested
+        return [(each.index, each.got) for each in verdict.wrong]
+
+    assert judged(frames, [3, 4, 5]) == []
+    assert judged(frames, [3, 5, 5]) == [(5, 4)]
+    assert judged(np.zeros_like(frames[:1]), [3]) == [(3, None)]
 
 
-def test_any_video_tells(videos: list[Video]) -> None:
-    """Without looking at the painted strip, which other videos do not have."""
-    path = videos[0].path
-    truth = look_at(path, 48)
-    assert len(truth) == 48 and len(look_at(path, 10)) == 10
-    frames = VideoDecoder(path, dimension_order="NHWC").get_all_frames().data.numpy()
-    assert truth.wrong(frames, range(48)) == []
-    brighter = np.clip(frames.astype(np.int16) + 3, 0, 255).astype(np.uint8)  # another conversion of colours
-    assert truth.wrong(brighter, range(48)) == []
-    wrong = truth.wrong(frames[1:], range(47))
-    assert len(wrong) == 47 and all(each.got == each.index + 1 for each in wrong)
-    assert truth.wrong(255 - frames[:1], [0])[0].got is None
-
-
-def test_turned_pictures_are_right_either_way() -> None:
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, (20, 90, 160, 3)).astype(np.uint8)
-    frames = np.repeat(np.repeat(frames[:, ::10, ::10], 10, axis=1), 10, axis=2)
-    truth = Seen(np.stack([thumbnail(frame) for frame in frames]), turned=True)
-    for turned in (frames, np.rot90(frames, 1, (1, 2)), frames[:, :, ::-1]):
-        assert truth.wrong(turned, range(20)) == []
-        assert len(truth.wrong(turned[1:], range(19))) == 19
-
-
-def test_still_pictures_cannot_be_told_apart() -> None:
-    still = np.full((5, 36, 64, 3), 77, np.uint8)
-    assert Seen(np.stack([thumbnail(frame) for frame in still])).wrong(still[::-1], range(5)) == []
-
-
-def test_small_pictures_have_small_pictures() -> None:
-    assert thumbnail(np.full((8, 10, 3), 9, np.uint8)).shape == (36, 64)
+def test_a_video_of_still_pictures_is_untested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong reader is not called right, and not the fastest either."""
+    still = write_clip(
+        tmp_path / "still.mkv", codec="ffv1", gop=1, frames=40, painter=lambda number: painted_frame(1, 160, 96)
+    )
+    monkeypatch.chdir(HERE)
+    words = ["bench", str(still), "--readers", "pyav,own_readers:OffByOne", "--cases", "random", "--batch-sizes", "8"]
+    words += ["--repeat", "1", "--max-batches", "1", "--least-seconds", "0", "-o", str(tmp_path / "x.json")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    document = json.loads((tmp_path / "x.json").read_text())
+    assert [row["tested"] for row in document["results"]] == [False, False] and said.count("untested") == 2
+    assert not any(counts(document, row) for row in document["results"])
+    assert any("Untested, as frames cannot be told apart" in each for each in headline(document))
+    page = (tmp_path / "x.html").read_text()
+    assert '<td class="none">untested</td>' in page and "0 of 8" not in page
+    sys.modules.pop("own_readers", None)
 
 
 def test_a_file_that_is_no_video(tmp_path: Path) -> None:
     path = tmp_path / "no.mp4"
     path.write_bytes(b"nothing" * 100)
     with pytest.raises(InvalidFile, match=r"no\.mp4"):
-        look_at(path, 5)
+        Seen(path, 5)
 
 
 # --- readers in processes of their own ------------------------------------------------------------------------------

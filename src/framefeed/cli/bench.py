@@ -250,6 +250,8 @@ def _cell(row: dict[str, Any]) -> str:
         return "failed"
     if row["wrong"]:
         return f"WRONG {row['wrong']}/{row['checked']}"
+    if not row["tested"]:
+        return "untested"
     return f"{row['median']:,.0f}" if row["median"] >= 100 else f"{row['median']:.3g}"
 
 

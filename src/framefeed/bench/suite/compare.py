@@ -117,7 +117,12 @@ def headline(document: dict[str, Any]) -> list[str]:
         sentences.append(
             f"Left out, as {OURS} or all others have no right frames there: {counted(alone, 'comparison')}."
         )
-    for state, words in (("wrong", "Wrong frames, never counted as fast"), ("failed", "Failed")):
+    words_of = {
+        "wrong": "Wrong frames, never counted as fast",
+        "untested": "Untested, as frames cannot be told apart, and not counted",
+        "failed": "Failed",
+    }
+    for state, words in words_of.items():
         found = [row["reader"] for row in rows if state_of(row) == state]
         if found:
             told = ", ".join(f"{name} in {counted(found.count(name), 'measurement')}" for name in distinct(found))
@@ -155,12 +160,14 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
 
 
 def state_of(row: Row) -> str:
-    """What became of a row."""
+    """What became of a row: right, wrong, failed, unchecked where nobody looked, untested where nobody could tell."""
     if row.get("wrong"):
         return "wrong"
     if row.get("error"):
         return "failed"
-    return "unchecked" if row.get("wrong") is None or not row.get("checked") else "right"
+    if row.get("wrong") is None or not row.get("checked"):
+        return "unchecked"
+    return "right" if row.get("tested", True) else "untested"
 
 
 def counts(document: dict[str, Any], row: Row) -> bool:

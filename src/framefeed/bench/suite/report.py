@@ -159,7 +159,8 @@ def _throughput(document: dict[str, Any]) -> str:
                 )
                 parts.append(f'<div class="panel"><h4>{escape(video)}</h4>{bars(chart, title)}</div>')
             parts.append("</div></figure>")
-    hatched = " Hatched bars are rates of wrong frames." if any(row.get("wrong") for row in rows_of(document)) else ""
+    doubtful = any(state_of(row) in ("wrong", "untested") for row in rows_of(document))
+    hatched = " Hatched bars are rates of wrong or untested frames." if doubtful else ""
     return (
         "<section><h2>Throughput</h2><p class='caption'>More is better. Every panel has its own scale, from zero; the "
         f"fastest reader with the right frames is in bold.{hatched}</p>"
@@ -169,7 +170,8 @@ def _throughput(document: dict[str, Any]) -> str:
 
 def _bar(label: str, row: Row, ink: int, best: bool) -> Bar:
     state, median = state_of(row), row.get("median")
-    note = {"wrong": wrong_words(row), "failed": f"failed: {row.get('error')}"}.get(state, "")
+    notes = {"wrong": wrong_words(row), "failed": f"failed: {row.get('error')}", "untested": "untested"}
+    note = notes.get(state, "")
     if median is None:
         return Bar(label, ink, None, note=note or "not timed", detail=f"{label}: {note or 'not timed'}")
     low, high = spread(row)
@@ -249,7 +251,9 @@ def _wrong(document: dict[str, Any]) -> str:
             examples.append(f"<li><strong>{escape(name)}</strong>{escape(where + told)}</li>")
     return (
         "<section><h2>Wrong frames</h2><p class='caption'>Frames that were not the ones asked for, of those that were "
-        f"checked, over all cases.</p>{_table(('reader', *videos), [''.join(body)], 'matrix')}"
+        "checked, over all cases. Untested: no frame was seen to be wrong, but wrong ones might not have been noticed, "
+        "because frames look alike or the reader converts colours in a way that is not known.</p>"
+        f"{_table(('reader', *videos), [''.join(body)], 'matrix')}"
         + (f"<h3>Examples</h3><ul>{''.join(examples)}</ul></section>" if examples else "</section>")
     )
 
@@ -268,6 +272,8 @@ def _wrong_cell(rows: Sequence[Row]) -> str:
         return '<td class="failed">failed</td>'
     if not checked:
         return f'<td class="none">not checked{failed}</td>'
+    if "right" not in states:
+        return f'<td class="none">untested{failed}</td>'
     return f'<td class="right">0 of {checked:,}{failed}</td>'
 
 
@@ -295,7 +301,8 @@ def _number_row(row: Row, width: int) -> str:
         return f'{start}<td class="message" colspan="{width - 2}">failed: {escape(row["error"])}</td></tr>'
     keys = ("median", "min", "max", "decoded_per_delivered", "peak_memory_mb")
     cells = "".join(f"<td>{_data(row.get(key))}</td>" for key in keys)
-    told = {"wrong": f"<strong>{wrong_words(row)}</strong>", "unchecked": "not checked"}.get(state_of(row))
+    words = {"wrong": f"<strong>{wrong_words(row)}</strong>", "unchecked": "not checked", "untested": "untested"}
+    told = words.get(state_of(row))
     cells += f"<td>{told or '0 of ' + number(row['checked'])}</td>"
     cells += "".join(f"<td>{_data(row.get(key))}</td>" for key in ("requests", "frames"))
     rates = " ".join(_data(rate) for rate in row.get("rates") or [])

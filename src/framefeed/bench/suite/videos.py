@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from framefeed.bench.clips import scene_painter
-from framefeed.bench.suite.truth import Painted, Truth, look_at
+from framefeed.bench.suite.truth import Painted, Seen, Truth
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.samples import write_clip
@@ -84,7 +84,7 @@ def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> Video
     """
     index = VideoIndex.scan(path)
     turned = index.stream.orientation != Orientation()
-    truth = look_at(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
+    truth = Seen(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
     return _video(name, path, truth, generated=False, index=index)
 
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from framefeed.bench.suite.truth import Truth, Wrong
+from framefeed.bench.suite.truth import Look, Sight, Truth, Wrong
 
 __all__ = ["Checked", "Job", "ReaderFailed", "Timed", "Worker", "reader_class"]
 
@@ -53,10 +53,14 @@ class Checked:
     Attributes:
         checked: Frames that were looked at.
         wrong: Those that are not the ones that were asked for.
+        tested: Whether wrong ones would have been noticed.
+        seconds: How long reading took.
     """
 
     checked: int
     wrong: list[Wrong]
+    tested: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,11 @@ class Worker:
 
     def check(self, job: Job, truth: Truth, limit: float | None = None) -> Checked:
         """Reads all frames and compares them with what they should be; within fewer seconds where a limit is given."""
-        found: Checked = self._ask("check", job, truth, limit=limit)
-        return found
+        begin = time.perf_counter()
+        sights: list[Sight] = self._ask("look", job, truth.look, limit=limit)
+        seconds = time.perf_counter() - begin
+        verdict = truth.judge(sights, lambda sight: self._ask("picture", job, truth.look, sight))
+        return Checked(verdict.checked, verdict.wrong, verdict.tested, seconds)
 
     def read(self, job: Job, limit: float) -> float:
         """Makes the first request, within so many seconds; returns how long it took."""
@@ -246,15 +253,24 @@ class _Readers:
             self._key = key
         return self._reader
 
-    def check(self, job: Job, truth: Truth) -> Checked:
-        reader = self._open(job)
-        wrong: list[Wrong] = []
-        for request in job.requests:
-            frames = reader.read_frames(request)
-            if tuple(frames.shape[::3]) != (len(request), 3):
-                raise ValueError(f"{len(request)} frames were asked for, and a tensor of {tuple(frames.shape)} came")
-            wrong += truth.wrong(frames.cpu().numpy(), request)
-        return Checked(job.num_frames, wrong)
+    def look(self, job: Job, look: Look) -> list[Sight]:
+        """What is kept of all pictures."""
+        sights: list[Sight] = []
+        for number, request in enumerate(job.requests):
+            frames = self._read(job, request)
+            sights += [Sight(number, place, index, look(frames[place])) for place, index in enumerate(request)]
+        return sights
+
+    def picture(self, job: Job, look: Look, sight: Sight) -> Any:
+        """A picture again: by itself, or with all of its request where it is another one then."""
+        picture = self._read(job, [sight.index])[0]
+        return picture if look(picture) == sight.seen else self._read(job, job.requests[sight.request])[sight.place]
+
+    def _read(self, job: Job, request: list[int]) -> Any:
+        frames = self._open(job).read_frames(request)
+        if tuple(frames.shape[::3]) != (len(request), 3):
+            raise ValueError(f"{len(request)} frames were asked for, and a tensor of {tuple(frames.shape)} came")
+        return frames.cpu().numpy()
 
     def read(self, job: Job) -> float:
         start = time.perf_counter()
