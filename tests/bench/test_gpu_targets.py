@@ -261,7 +261,7 @@ def test_without_a_gpu_nothing_is_written(
 # --- a GPU that was promised ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("promised", ["1", "0", None])
+@pytest.mark.parametrize("promised", ["1", "yes", "0", None])
 def test_a_promised_gpu_is_not_skipped_over(promised: str | None) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}
     environment.pop("FRAMEFEED_REQUIRE_GPU", None)
@@ -269,7 +269,7 @@ def test_a_promised_gpu_is_not_skipped_over(promised: str | None) -> None:
         environment["FRAMEFEED_REQUIRE_GPU"] = promised
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "tests/gpu/test_context.py"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if promised == "1":
+    if promised in ("1", "yes"):
         assert done.returncode not in (0, 5)
         assert "FRAMEFEED_REQUIRE_GPU=1 promises what is missing here: a GPU that torch can use" in done.stderr
     else:

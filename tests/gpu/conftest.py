@@ -22,7 +22,7 @@ MISSING = "needs CUDA" if HAS_TRITON else "needs Triton"
 # Nothing here can even be imported without Triton.
 collect_ignore = [] if HAS_TRITON else ["test_kernels.py"]
 
-if os.environ.get("FRAMEFEED_REQUIRE_GPU") == "1":
+if os.environ.get("FRAMEFEED_REQUIRE_GPU", "0") not in ("", "0"):
     needed = {
         "a GPU that torch can use": torch.cuda.is_available(),
         "Triton, not interpreted": HAS_TRITON and not INTERPRETED,
