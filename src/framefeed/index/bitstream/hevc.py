@@ -70,6 +70,7 @@ def _kinds_by_type() -> NDArray[np.uint16]:
 
 _KINDS = _kinds_by_type()
 _KIND_OF: list[int] = _KINDS.tolist()
+_DROPPABLE = _KINDS & np.uint16(_NONREF) != 0
 
 
 class HevcClassifier(NalClassifier):
@@ -221,12 +222,14 @@ class HevcClassifier(NalClassifier):
             return NO_GAPS
         types, layers, orders, unread = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
         begins = (types >= _BLA_FIRST) & (types < _CRA)
-        rows = ((orders >= 0) & in_read_sequences(begins, unread)).nonzero()[0]
-        types, layers, begins = types[rows], layers[rows], begins[rows]
+        read = (orders >= 0) & in_read_sequences(begins, unread)
+        rows = read.nonzero()[0]
+        if len(rows) < len(read):
+            types, layers, begins, orders = types[rows], layers[rows], begins[rows], orders[rows]
         anchors = _ORDER_ANCHORS[types] & (layers == 0)
-        counts = orders[rows].astype(np.int64)
+        counts = orders.astype(np.int64)
         found = order_gaps(counts, sps.order_bits, begins, anchors, fields=False)
-        ends = open_ends(counts, sps.order_bits, begins, _KINDS[types] & np.uint16(_NONREF) != 0)
+        ends = open_ends(counts, sps.order_bits, begins, _DROPPABLE[types])
         packets = rows[np.union1d(found, ends) if len(ends) else found]
         return Gaps(packets, np.zeros(len(packets), np.bool_))
 
