@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,23 @@ def test_damage_is_what_the_decoder_says_after_all_pictures_before(name: str, tm
         assert not check(other, rng, [], path)
         lost += _read(other, [number])[number] is None
     assert lost
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+_LEAVE = """
+import sys
+from framefeed import VideoDecoder
+
+decoders = [VideoDecoder(sys.argv[1], num_ffmpeg_threads=2) for _ in range(6)]
+for decoder in decoders:
+    decoder.get_native_frames_at([11])
+"""
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_a_process_ends_while_threads_decode(turn: int, tmp_path: Path) -> None:
+    """They want Python's lock for the memory of pictures; at the end nobody gets it any more."""
+    path = _write(tmp_path / "a.webm", codec="libvpx", frames=48, gop=48, width=640, height=480)
+    ran = subprocess.run([sys.executable, "-c", _LEAVE, str(path)], capture_output=True, timeout=60, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -6,6 +6,7 @@ import ctypes
 import re
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import av
@@ -149,8 +150,19 @@ class CpuSession:
             self._unwritten.close()
             self._unwritten = None
 
-    def __del__(self) -> None:
-        if hasattr(self, "_unwritten"):
+    def __del__(
+        self,
+        # Not looked up when the process ends: by then, modules may be empty.
+        is_finalizing: Callable[[], bool] = sys.is_finalizing,
+        keep: Any = ctypes.pythonapi.Py_IncRef,
+        pointer: Any = ctypes.py_object,
+    ) -> None:
+        if not hasattr(self, "_unwritten"):
+            return
+        if is_finalizing():
+            # Its threads have been ended where they waited for Python's lock, and freeing it would wait for them.
+            keep(pointer(self._context))
+        else:
             self._stop_watching()
 
     def assign(self, index: VideoIndex) -> None:
