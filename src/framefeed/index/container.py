@@ -200,12 +200,12 @@ def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
 
 def first_picture(media: Media, container: InputContainer, stream: VideoStream) -> VideoFrame | None:
     """The first picture that can be decoded; None where none comes."""
-    try:
-        container.seek(0, stream=stream)
-    except av.error.FFmpegError:  # a raw stream, which knows no times
-        with open_container(media) as fresh:
-            return _first_of(fresh, fresh.streams.video[container.streams.video.index(stream)])
-    return _first_of(container, stream)
+    if not is_mp4(container):  # there, seeking among many damaged samples takes the square of their number
+        with suppress(av.error.FFmpegError):  # raw streams know no times
+            container.seek(0, stream=stream)
+            return _first_of(container, stream)
+    with open_container(media) as fresh:
+        return _first_of(fresh, fresh.streams.video[container.streams.video.index(stream)])
 
 
 def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
