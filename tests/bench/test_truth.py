@@ -139,6 +139,16 @@ def test_tolerances_are_of_use(tmp_path: Path) -> None:
         assert len(verdict.wrong) == FRAMES - 1 and all(each.got == each.index + 1 for each in verdict.wrong)
 
 
+@pytest.mark.parametrize("name", ["bilinear", "own arithmetic"])
+def test_a_frame_that_is_wrong_once(name: str, tmp_path: Path) -> None:
+    """A request that repeats a frame gets it right and wrong."""
+    path = samples.write_clip(tmp_path / "clip.mkv", codec="ffv1", frames=FRAMES, gop=1, width=WIDTH, height=HEIGHT)
+    with av.open(str(path)) as container:
+        frames = list(container.decode(video=0))
+    verdict = judged(Seen(path, FRAMES), frames, READERS[name], [3, 9, 9, 9, 20], [3, 9, 11, 9, 20])
+    assert [(each.index, each.got) for each in verdict.wrong] == [(9, 11)]
+
+
 def test_pictures_of_nothing(clip: tuple[Path, list[Any]]) -> None:
     path, frames = clip
     truth, asked = Seen(path, FRAMES), list(range(FRAMES))

@@ -244,8 +244,8 @@ class Seen:
     # --- others -----------------------------------------------------------------------------------------------------
 
     def _within_tolerance(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
-        by_index = {each.index: each for each in sights}
-        chosen = [by_index[index] for index in sorted(by_index)]
+        different = {(each.index, each.seen): each for each in sights}
+        chosen = [different[key] for key in sorted(different)]
         if len(chosen) > MOST:
             chosen = [chosen[place] for place in np.linspace(0, len(chosen) - 1, MOST).astype(int).tolist()]
         conversion, turned = self._nearest(chosen[len(chosen) // 2], pictures)
