@@ -84,7 +84,8 @@ def open_ends(
     """
     firsts = begins.nonzero()[0]
     ends = np.append(firsts[firsts > 0], len(counts)) - 1
-    ends = ends[(ends >= _LOOK_BACK) & droppable[ends]]
+    ends = ends[ends >= _LOOK_BACK]  # first, as there may be no picture at all
+    ends = ends[droppable[ends]]
     near = ends[:, None] - np.arange(_LOOK_BACK + 1)
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     steps = ((counts[near[:, :1]] - counts[near[:, 1:]] + half) & mask) - half
