@@ -9,10 +9,10 @@ BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types docs figures bench bench-training bench-gpu clean
+.PHONY: help demo test test-long lint types docs figures bench bench-training bench-gpu clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## make six clips, read frames at random, prove them right
 	@$(VENV)/bin/framefeed demo --folder .demo
@@ -20,6 +20,9 @@ demo: $(VENV)/.installed ## make six clips, read frames at random, prove them ri
 # In the order of folders: otherwise files of few tests come last, and some of these take longest.
 test: lint types ## lint, types and all tests
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test-long: $(VENV)/.installed-dev ## tests marked slow: thousands of damaged files, an hour or more
+	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 -m slow
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	@$(VENV)/bin/ruff check .

@@ -240,7 +240,7 @@ _KINDS = [
 ]  # fmt: skip
 
 
-_CODECS: dict[str, dict[str, Any]] = {
+CODECS: dict[str, dict[str, Any]] = {
     "mpeg2_interlaced.mkv": {"codec": "mpeg2video", "options": {"flags": "+ildct+ilme"}},
     "mpeg2_slices.mkv": {"codec": "mpeg2video", "options": {"slices": "4"}},
     "hevc_slices.mkv": {"codec": "libx265", "options": {"x265-params": "slices=3:log-level=none"}},
@@ -268,7 +268,7 @@ def _make_good(kind: str, folder: Path) -> Path:
         return clips.make(kind, folder)
     path = folder / kind
     if not path.exists():
-        samples.write_clip(path, **{"frames": 36, "gop": 12} | _CODECS[kind])
+        samples.write_clip(path, **{"frames": 36, "gop": 12} | CODECS[kind])
     return path
 
 
@@ -473,7 +473,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=_KINDS, help="of clips; 'zoo' or 'codecs' for all of these")
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
-    named = {"zoo": list(clips.KINDS), "codecs": list(_CODECS)}
+    named = {"zoo": list(clips.KINDS), "codecs": list(CODECS)}
     kinds = [name for kind in args.kinds for name in named.get(kind, [kind])]
     folder = args.folder or Path(tempfile.mkdtemp())
     counts = compare(

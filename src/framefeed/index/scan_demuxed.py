@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import av
 import numpy as np
 from av.container import InputContainer
 from av.video.stream import VideoStream
@@ -47,7 +48,7 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
 
     with reading(media) as read, _at_the_start(media, container, stream) as (fresh, fresh_stream):
         locator = _Locator(read)
-        for packet in fresh.demux(fresh_stream):
+        for packet in _demux(fresh, fresh_stream, media):
             if packet.size == 0:
                 continue
             if classifier is None:  # the codecs that have one have no palettes
@@ -84,6 +85,13 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
     info = stream_info(media, container, stream, Orientation(), may_turn)
     gaps = NO_GAPS if classifier is None else classifier.gaps()
     return Scan(info, raw, np.concatenate(kinds), gaps, byte_ranges=locator.exact, understood=understood(stream))
+
+
+def _demux(container: InputContainer, stream: VideoStream, media: Media) -> Iterator[av.Packet[VideoStream]]:
+    try:
+        yield from container.demux(stream)
+    except IndexError as error:  # PyAV's, which knows the streams of the beginning only
+        raise InvalidFile(media.name, "another stream begins in mid-file: damaged, or several files in one") from error
 
 
 @contextmanager
