@@ -110,6 +110,8 @@ def test_ends_that_lack_the_picture_shown_last() -> None:
     assert not len(open_ends(counts, 8, begins, droppable))
     kept = np.arange(len(counts)) != 9  # the picture shown last in the first sequence
     assert open_ends(counts[kept], 8, begins[kept], droppable[kept]).tolist() == [11]
+    for few in range(4):
+        assert not len(open_ends(counts[:few], 8, begins[:few], droppable[:few]))
     in_order = np.arange(20)
     assert not len(open_ends(in_order, 8, in_order == 0, in_order % 2 == 1))
 
