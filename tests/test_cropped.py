@@ -13,6 +13,8 @@ import pytest
 import clips
 from framefeed import FrameSizeError, VideoDataset, VideoDecoder, VideoIndex, VideoLoader, video_size_from_file
 from framefeed.cli import main
+from framefeed.index.bitstream.shown_size import has_size
+from framefeed.index.orientation import first_packet_turns
 from framefeed.native import NativeFrame
 from framefeed.readers import open_reader
 from framefeed.samples import write_clip
@@ -129,3 +131,24 @@ def test_a_size_that_changes_is_still_an_error(tmp_path: Path) -> None:
     assert decoder.get_frames_at([0, FRAMES - 1]).data.shape == (2, 3, HEIGHT, WIDTH)
     with pytest.raises(FrameSizeError, match="the size changes in mid-stream"):
         decoder.get_frames_at([0, FRAMES + 1])
+
+
+@pytest.mark.parametrize("codec", ENCODERS)
+def test_damaged_beginnings_leave_the_size_in_doubt(codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    write_clip(path, codec=ENCODERS[codec], frames=FRAMES, width=WIDTH, height=HEIGHT)
+    index = VideoIndex.scan(path)
+    data = path.read_bytes()
+    begin = int(index.packets.pos[0])
+    opening = data[begin : begin + 4096]
+    rng = random.Random(codec)
+    assert has_size(codec, index.stream.extradata, opening, WIDTH, HEIGHT)
+    assert not has_size(codec, index.stream.extradata, opening, WIDTH, HEIGHT - 8)
+    for _ in range(300):
+        headers, packet = bytearray(index.stream.extradata), bytearray(opening)
+        for part in (headers, packet):
+            for _ in range(rng.randrange(3)):
+                part[rng.randrange(len(part))] = rng.choice([0, 0, 255, rng.randrange(256)])
+            del part[rng.choice([len(part), len(part), rng.randrange(len(part))]) :]
+        has_size(codec, bytes(headers), bytes(packet), WIDTH, HEIGHT)
+        first_packet_turns(codec, bytes(headers), bytes(packet))

@@ -56,7 +56,8 @@ def units_before_pictures(codec: str, packet: bytes, length_size: int) -> Iterat
         at += length_size
         if _kind(codec, packet[at:]) in ((1, 5) if codec == "h264" else range(32)):
             return
-        yield packet[at : at + size]
+        if size:  # none where the packet is damaged
+            yield packet[at : at + size]
         at += size
     raise OutOfData("no picture")
 
