@@ -112,6 +112,20 @@ def test_each_changed_byte_of_ffv1_with_checksums_is_noticed(tmp_path: Path) -> 
         assert _read(path, [2, 4]) == {frame: whole[frame] for frame in (2, 4)}
 
 
+def test_each_changed_bit_of_hevc_with_digests_is_noticed(tmp_path: Path) -> None:
+    good = tmp_path / "digests.mkv"
+    options = {"x265-params": "hash=1:log-level=none"}
+    samples.write_clip(good, codec="libx265", frames=10, gop=10, width=160, height=96, options=options)
+    index = VideoIndex.scan(good)
+    assert None not in _first_read(good, list(range(10))).values()
+    for seed in range(20):
+        rng = random.Random(seed)
+        packet = rng.randrange(10)
+        path = _harmed(good, packet, [(rng.randrange(12, int(index.packets.size[packet]) - 60), 1 << rng.randrange(8))])
+        frame = index.packets.frames.tolist().index(packet)
+        assert _first_read(path, [frame]) == {frame: None}
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 

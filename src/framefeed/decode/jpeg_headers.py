@@ -39,7 +39,7 @@ def remembered_of(data: bytes | memoryview) -> object:
     packet = bytes(data)
     found = _Found(set(), set(), [])
     used: list[int] = []
-    at = packet.find(b"\xff\xd8") + 2
+    at = max(0, packet.find(b"\xff\xd8"))
     in_one_piece = True
     while True:
         begin = at
