@@ -205,6 +205,8 @@ class UnwrittenPixels:
         if hooks is None:
             return
         self._hooks = hooks
+        self._pointer = ctypes.c_void_p()
+        self._pointer_at = ctypes.byref(self._pointer)
         try:
             slot = _Slot.idle.pop()
         except IndexError:
@@ -241,7 +243,8 @@ class UnwrittenPixels:
         marked = self._marked
         while marked and marked[0][0] <= done:
             _, places, buffers = marked.popleft()
-            found = found or any(_is_there(*place) for place in places)
+            for place in places:
+                found = found or _is_there(*place)
             self._release(buffers)
         return found
 
@@ -260,7 +263,8 @@ class UnwrittenPixels:
 
     def _release(self, buffers: list[int]) -> None:
         for buffer in buffers:
-            self._hooks.unref(ctypes.byref(ctypes.c_void_p(buffer)))
+            self._pointer.value = buffer
+            self._hooks.unref(self._pointer_at)
 
     def _find_places(self, frame: int) -> list[_Places]:
         head = _Frame.from_address(frame)
@@ -334,6 +338,6 @@ def _array(
 def _is_there(first: NDArray[Any], mark: int, second: NDArray[Any] | None, other: int) -> bool:
     """Whether a mark has not been written over."""
     same = first == mark
-    if not same.any():
+    if not np.count_nonzero(same):  # faster than any()
         return False
     return second is None or bool((same & (second == other)).any())
