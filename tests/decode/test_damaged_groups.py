@@ -142,6 +142,42 @@ def test_every_way_to_ask_has_the_same_answer(broken: int, late: bool) -> None:
                 ask(engine, rng.choice(13, rng.integers(1, 6), replace=False).tolist(), **options)
 
 
+class _Careful(_Session):
+    """Refuses a packet that refers to one that it has not been fed."""
+
+    def feed(self, number: int, data: bytes | memoryview, key: bool) -> list[tuple[int, Any]]:
+        if not set(self._factory.fake.references[number]) <= self._fed:
+            raise PacketError("a reference is missing")
+        self._fed.add(number)
+        return super().feed(number, data, key)
+
+    def reset(self) -> None:
+        super().reset()
+        self._fed: set[int] = set()
+
+
+class _CarefulFactory(_Factory):
+    def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
+        session = _Careful(self, num_threads)
+        session.reset()
+        return session
+
+
+@pytest.mark.parametrize("liar", [1, 2, 5, 6, 9, 10])
+def test_a_reference_that_is_called_none(liar: int) -> None:
+    """Where a damaged header says that nobody refers to a picture, it is fed to the pictures that need it."""
+    stream = _pyramid()
+    stream.kinds[liar] |= int(PacketKind.NONREF)
+    index = index_of(stream.table())
+    rng = np.random.default_rng(liar)
+    for frames in ([[frame] for frame in range(13)], [rng.permutation(13)[:4].tolist() for _ in range(20)]):
+        engine = Engine(_CarefulFactory(stream, set(), late=False), max_threads=2)
+        for asked in frames:
+            got: dict[int, FakePicture] = {}
+            engine.decode(index, fake_bytes(), asked, got.__setitem__, num_threads=1)
+            assert [stream.ranks[got[row].packet] for row in range(len(asked))] == asked
+
+
 # --- real decoders --------------------------------------------------------------------------------------------------
 
 Pictures = dict[int, NativeFrame]

@@ -18,6 +18,7 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.machine import available_cpus
 from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
+from framefeed.plan.frames import with_whole_group
 from framefeed.plan.schedule import choose_wide_jobs, wide_threads
 from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
@@ -228,7 +229,8 @@ class _Task:
 
         A decoder that stumbles may lose whole pictures that it still held, and complain of a packet because of one that
         it was fed before. So pictures are asked for again in parts, in the end one by one: what becomes of one does not
-        depend on what else was asked for.
+        depend on what else was asked for. A damaged header may say that nobody refers to a picture, so the last attempt
+        leaves none out.
         """
         flags = self._index.packets.flags
         lost = {packet for packet in rows if int(flags[packet]) & PacketKind.LOST}
@@ -245,22 +247,28 @@ class _Task:
             missing = {packet: rows[packet] for packet in failures.missing}
             blamed = failures.blamed if failures.hopeless else None
             if len(rows) == 1:
-                self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it") | failures.hopeless
+                if self._run_again(rows, leave_out=False) is not None:
+                    self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it") | failures.hopeless
             elif blamed is not None and blamed <= min(droppable & rows.keys(), default=blamed):
                 # Nothing was fed before it that would not be fed for any other picture.
-                self._failed |= failures.hopeless
-                todo.append({packet: row for packet, row in missing.items() if packet not in failures.hopeless})
+                whole = self._run_again(missing, leave_out=False)
+                if whole is not None:
+                    hopeless = failures.hopeless.keys() & whole.hopeless.keys()
+                    self._failed |= {packet: failures.hopeless[packet] for packet in hopeless}
+                    todo += [{packet: missing[packet]} for packet in whole.missing - hopeless]
             else:
                 if blamed is None:
                     blamed = -1 if len(missing) < len(rows) else max(rows)
                 todo += [{packet: row} for packet, row in missing.items() if packet <= blamed]
                 todo.append({packet: row for packet, row in missing.items() if packet > blamed})
 
-    def _run_again(self, rows: dict[int, int]) -> Failures | None:
-        """Runs a job for some pictures from the start, with one thread."""
+    def _run_again(self, rows: dict[int, int], *, leave_out: bool = True) -> Failures | None:
+        """Runs a job for some pictures from the start, with one thread; with all packets of the group on demand."""
         frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
         packets, targets = list(rows), list(rows.values())
         (job,) = plan_frames(self._index.packets, [frame_of[packet] for packet in packets]).jobs
+        if not leave_out:
+            job = with_whole_group(self._index.packets, job)
         running = self._pool.take(self._index, job.start, 1)
         try:
             run_job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable
 from framefeed.types import DecodeJob
 
-__all__ = ["Cursor", "Plan", "plan_frames"]
+__all__ = ["Cursor", "Plan", "plan_frames", "with_whole_group"]
 
 _NONREF = np.uint16(PacketKind.NONREF)
 _NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
@@ -117,6 +118,14 @@ def _group_job(
     last = _last_packet(table, int(wanted[-1]))
     packets = first + np.flatnonzero(needed_packets(table, start, first, last + 1, wanted))
     return DecodeJob(start, packets, wanted, rows, resume)
+
+
+def with_whole_group(table: PacketTable, job: DecodeJob) -> DecodeJob:
+    """The same job from the start of its group, with the packets that seem not to be needed, too."""
+    last = _last_packet(table, int(job.wanted[-1]))
+    shown = table.frames[(table.frames <= last) & (table.start[table.frames] == job.start)]
+    every = needed_packets(table, job.start, job.start, last + 1, np.sort(shown))
+    return dataclasses.replace(job, packets=job.start + np.flatnonzero(every), resume=-1)
 
 
 def _last_packet(table: PacketTable, packet: int) -> int:
