@@ -3,7 +3,8 @@
 Raw streams and AVI files carry no presentation times, streams cut out of a broadcast begin with pictures that no
 decoder can show, and field-coded streams spread a picture over two packets. Other files have times that no decoder can
 keep to: decoding times in their place (ASF, MXF), or times that begin again where files were joined. Only a decoder
-knows which pictures such a stream shows, and in which order.
+knows which pictures such a stream shows, and in which order. Times that contradict the numbers in headers are found by
+`framefeed.index.bitstream.Gaps`.
 """
 
 from __future__ import annotations

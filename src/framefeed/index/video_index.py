@@ -84,8 +84,10 @@ class VideoIndex:
         frames = presentation_order(found.raw, found.kinds)
         if frames is None or needs_decoding(found, frames):
             frames = decode_once(media, found, None)
-        elif len(found.gaps.packets):
-            frames = decode_once(media, found, frames)
+        else:
+            found.gaps = found.gaps.with_order_breaks(frames)
+            if len(found.gaps.packets):
+                frames = decode_once(media, found, frames)
         if not len(frames):
             raise InvalidFile(media.name, "shows no frame: damaged, or its only packets are hidden")
         table = build_table(found.raw, found.kinds, frames)

@@ -1,4 +1,4 @@
-"""Missing pictures, found by the numbers that headers give to those that are there."""
+"""Missing pictures and the order of those that are there, by the numbers that headers give them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_GAPS", "Gaps", "in_read_sequences", "latest_before", "open_ends", "order_gaps"]
+__all__ = ["NO_GAPS", "Gaps", "at_rows", "in_read_sequences", "latest_before", "open_ends", "order_gaps"]
 
 _LOOK_BACK = 8  # pictures, as many as most encoders decode between one that is shown last and those before it
 
@@ -18,13 +18,31 @@ class Gaps(NamedTuple):
     Attributes:
         packets: Those that were next to a missing one, rising.
         of_references: For each of them, whether it is sure that others refer to the missing one.
+        places: For each packet of the stream, a number that rises in the order in which pictures are shown, by their
+            counts; -1 where it is not known. Empty where nothing is.
     """
 
     packets: NDArray[np.int64]
     of_references: NDArray[np.bool_]
+    places: NDArray[np.int64]
+
+    def with_order_breaks(self, order: NDArray[np.int64]) -> Gaps:
+        """Together with the pictures that come too late or too early in this order of packets."""
+        if not len(self.places):
+            return self
+        places = self.places[order]
+        if (places < 0).any():
+            order, places = order[places >= 0], places[places >= 0]
+        falls = places[1:] < places[:-1]
+        if not falls.any():
+            return self
+        late = falls.nonzero()[0]
+        packets = np.union1d(self.packets, order[np.concatenate([late, late + 1])])
+        references = np.isin(packets, self.packets[self.of_references])
+        return self._replace(packets=packets, of_references=references)
 
 
-NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.bool_))
+NO_GAPS = Gaps(np.empty(0, np.int64), np.empty(0, np.bool_), np.empty(0, np.int64))
 
 
 def latest_before(marked: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -41,10 +59,19 @@ def in_read_sequences(begins: NDArray[np.bool_], unread: NDArray[np.bool_]) -> N
     return ~np.isin(sequences, sequences[unread])
 
 
+def at_rows(values: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The values at these of ``count`` rows, rising, and -1 elsewhere."""
+    if len(rows) == count:
+        return values
+    every = np.full(count, -1)
+    every[rows] = values
+    return every
+
+
 def order_gaps(
     counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], anchors: NDArray[np.bool_], *, fields: bool
-) -> NDArray[np.int64]:
-    """Pictures between which, by their picture order counts, there were others.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pictures between which, by their picture order counts, there were others; and the places of all, as in `Gaps`.
 
     Args:
         counts: The lowest bits of the count of each picture, in decode order.
@@ -53,21 +80,25 @@ def order_gaps(
         anchors: Whether counts of the pictures that follow are told from that of this one.
         fields: Whether pictures may have two fields, which may shift their count by one.
     """
-    if len(counts) < 2 or _are_even(counts, bits, begins):
-        return np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
+    even = _even_places(counts, bits, begins)
+    if even is not None:
+        return none, even
     whole = _whole_counts(counts, bits, anchors)
     if whole is None:
-        return np.empty(0, np.int64)
+        return none, np.full(len(counts), -1)
     sequences = begins.cumsum()
     shown = np.lexsort((whole, sequences))
+    places = np.empty(len(counts), np.int64)
+    places[shown] = np.arange(len(counts))
     steps = np.diff(whole[shown])
     inside = np.diff(sequences[shown]) == 0
     if not inside.any():
-        return np.empty(0, np.int64)
+        return none, places
     rising = steps[inside & (steps > 0)]
     usual = 0 if not len(rising) else np.median(rising) if fields else rising.min()
     odd = (inside & ((steps < 1) | (steps >= 2 * usual if fields else steps != usual))).nonzero()[0]
-    return np.unique(np.concatenate([shown[odd], shown[odd + 1]]))
+    return np.unique(np.concatenate([shown[odd], shown[odd + 1]])), places
 
 
 def open_ends(
@@ -111,11 +142,13 @@ def _whole_counts(counts: NDArray[np.int64], bits: int, anchors: NDArray[np.bool
     return whole
 
 
-def _are_even(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]) -> bool:
-    """Whether counts rise by the same step from each picture shown to the next, as in nearly all streams.
+def _even_places(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """Places where counts rise by the same step from each picture shown to the next, as in nearly all streams.
 
     Found without sorting them: counts are completed by the place in decode order, from which no picture is far.
     """
+    if len(counts) < 2:
+        return np.zeros(len(counts), np.int64)
     firsts = begins.nonzero()[0]
     if not len(firsts) or firsts[0]:
         firsts = np.concatenate([[0], firsts])
@@ -129,7 +162,7 @@ def _are_even(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]) -
         whole += offsets.repeat(lengths)
     # As many places as pictures: where each place is taken, each is taken once.
     if int(whole.max()) >= step * len(counts):
-        return False
+        return None
     taken = np.zeros(step * len(counts), np.bool_)
     taken[whole] = True
-    return bool(taken[::step].all())
+    return whole if taken[::step].all() else None

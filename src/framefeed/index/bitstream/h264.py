@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import BitReader, OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, latest_before, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, latest_before, order_gaps
 from framefeed.index.bitstream.h264_headers import (
     RecoveryPoint,
     Slice,
@@ -192,7 +192,7 @@ class H264Classifier(NalClassifier):
     def _only_sps(self) -> Sps | None:
         """The parameter set of all pictures, as far as their numbers go; None where there are several."""
         alike = {
-            (sps.frame_num_bits, sps.order_bits, sps.separate_colour_plane, sps.gaps_allowed)
+            (sps.frame_num_bits, sps.order_bits, sps.in_order, sps.separate_colour_plane, sps.gaps_allowed)
             for sps in self._spss.values()
         }
         return next(iter(self._spss.values())) if len(alike) == 1 else None
@@ -211,15 +211,19 @@ class H264Classifier(NalClassifier):
         begins = (kinds & np.uint16(_CLOSED)) != 0
         found = np.zeros(len(rows), np.bool_)
         lacks = np.zeros(len(rows), np.bool_)
+        places = np.empty(0, np.int64)
         if not sps.gaps_allowed:
             steps = _number_steps(numbers, references, begins, sps.frame_num_bits)
             found, lacks = steps != 1, steps > 1
         if sps.order_bits:
-            read = in_read_sequences(begins, orders < 0)
-            counts = orders[read].astype(np.int64)
-            odd = order_gaps(counts, sps.order_bits, begins[read], references[read], fields=not sps.frame_mbs_only)
-            found[read.nonzero()[0][odd]] = True
-        return Gaps(rows[found], lacks[found])
+            read = in_read_sequences(begins, orders < 0).nonzero()[0]
+            counts, anchors = orders[read].astype(np.int64), references[read]
+            odd, shown = order_gaps(counts, sps.order_bits, begins[read], anchors, fields=not sps.frame_mbs_only)
+            found[read[odd]] = True
+            places = at_rows(shown, rows[read], len(columns[0]))
+        elif sps.in_order:
+            places = at_rows(rows, rows, len(columns[0]))
+        return Gaps(rows[found], lacks[found], places)
 
     def _packet(self, packet: PacketBytes) -> Outcome:
         recovery: RecoveryPoint | None = None

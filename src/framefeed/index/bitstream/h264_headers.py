@@ -14,6 +14,7 @@ class Sps(NamedTuple):
     sps_id: int
     frame_num_bits: int
     order_bits: int  # of the picture order count in slice headers; 0 where it is not there
+    in_order: bool  # pictures are shown in the order in which they are decoded
     gaps_allowed: bool
     frame_mbs_only: bool
     separate_colour_plane: bool
@@ -91,7 +92,7 @@ def read_sps(bits: BitReader) -> Sps:
     if max(frame_num_bits, order_bits) > 16 or sps_id > 31 or order_type > 2:
         raise OutOfData("SPS out of range")
     size = 16 * columns, 16 * rows * (1 if frame_mbs_only else 2)
-    numbers = sps_id, frame_num_bits, order_bits, gaps_allowed
+    numbers = sps_id, frame_num_bits, order_bits, order_type == 2, gaps_allowed
     return Sps(*numbers, frame_mbs_only, separate, chroma, luma_depth, chroma_depth, *size)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, in_read_sequences, open_ends, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, open_ends, order_gaps
 from framefeed.index.bitstream.hevc_headers import (
     IDR,
     PPS,
@@ -228,10 +228,10 @@ class HevcClassifier(NalClassifier):
             types, layers, begins, orders = types[rows], layers[rows], begins[rows], orders[rows]
         anchors = _ORDER_ANCHORS[types] & (layers == 0)
         counts = orders.astype(np.int64)
-        found = order_gaps(counts, sps.order_bits, begins, anchors, fields=False)
+        found, shown = order_gaps(counts, sps.order_bits, begins, anchors, fields=False)
         ends = open_ends(counts, sps.order_bits, begins, _DROPPABLE[types])
         packets = rows[np.union1d(found, ends) if len(ends) else found]
-        return Gaps(packets, np.zeros(len(packets), np.bool_))
+        return Gaps(packets, np.zeros(len(packets), np.bool_), at_rows(shown, rows, len(read)))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
         unread = (self._orders < 0) & ((kinds & np.uint16(_HIDDEN)) == 0)
