@@ -90,9 +90,13 @@ def _blocks(stream: StreamInfo) -> Blocks | None:
             return Blocks(16, last_column=True)
         case "h264":
             return Blocks(16, fields=True)
-        case "mpeg1video" | "mpeg2video" | "vc1" | "wmv3":
+        case "mpeg1video" | "mpeg2video":
+            return Blocks(16, fields=True, filtered=False)
+        case "vc1" | "wmv3":
             return Blocks(8, all_planes=True, fields=True)
-        case "mjpeg" | "prores":
+        case "mjpeg":
+            return Blocks(8, all_planes=True, last_column=True)
+        case "prores":
             return Blocks(8, all_planes=True)
         case _:
             return None

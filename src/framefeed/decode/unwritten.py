@@ -49,6 +49,7 @@ class Blocks(NamedTuple):
             and end at damage.
         fields: Whether the lines of a block may belong to two fields, which are decoded apart.
         padded: Whether blocks at the right and at the bottom are written beyond the edge of the picture.
+        filtered: Whether the edges of a block may be written with its neighbours.
     """
 
     size: int
@@ -56,6 +57,7 @@ class Blocks(NamedTuple):
     last_column: bool = False
     fields: bool = False
     padded: bool = True
+    filtered: bool = True
 
 
 class _Frame(ctypes.Structure):
@@ -84,6 +86,10 @@ _GetBufferLocked = ctypes.PYFUNCTYPE(
 )  # keeps Python's lock
 
 
+# Of each plane, where AVFrame has its address and the bytes of its lines.
+_PLANES = [(plane, slice(8 * plane, 8 * plane + 8), slice(64 + 4 * plane, 68 + 4 * plane)) for plane in range(4)]
+
+
 class _Hooks:
     """Addresses and functions of the FFmpeg that PyAV has loaded, checked on a context and a frame of PyAV's own.
 
@@ -92,7 +98,8 @@ class _Hooks:
     """
 
     def __init__(self) -> None:
-        codec, util = library("libavcodec"), library("libavutil")
+        # What takes less time than giving up Python's lock and getting it again keeps it.
+        codec, util = library("libavcodec"), ctypes.PyDLL(library("libavutil")._name)
         codec.avcodec_get_class.restype = ctypes.c_void_p
         util.av_frame_get_plane_buffer.restype = ctypes.c_void_p
         util.av_frame_get_plane_buffer.argtypes = [ctypes.c_void_p, ctypes.c_int]
@@ -184,8 +191,11 @@ class _Slot:
         self.address = ctypes.cast(self.function, ctypes.c_void_p).value
 
 
-_Places = tuple[NDArray[Any], int, NDArray[Any] | None, int]
-"""Memory with the mark that belongs there; and, where its words are too short to tell it, the same once more."""
+_Places = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, NDArray[Any]]
+"""Memory with the mark that belongs there; and, where its words are too short to tell it, the same once more.
+
+Marks are arrays: NumPy compares with a number of Python's own in twice the time.
+"""
 
 
 class UnwrittenPixels:
@@ -199,7 +209,8 @@ class UnwrittenPixels:
     def __init__(self, context: VideoCodecContext, blocks: Blocks | None) -> None:
         self._blocks = blocks
         self._marked: deque[tuple[int, list[_Places], list[int]]] = deque()  # with the packet and the buffers
-        self._places: dict[bytes, list[_Places]] = {}
+        self._watched = slice(None if blocks is None or blocks.all_planes else 1)
+        self._places: dict[bytes, _Places | None] = {}
         self._slot: _Slot | None = None
         hooks = _hooks()
         if hooks is None:
@@ -218,19 +229,27 @@ class UnwrittenPixels:
         """Marks the memory of a picture that is about to be decoded; called by the decoder's threads."""
         hooks = self._hooks
         head = ctypes.string_at(frame, hooks.pts_place + 8)
-        key = head[: _Frame.extended_data.offset] + head[_Frame.width.offset : ctypes.sizeof(_Frame)]
-        places = self._places.get(key)  # pools use memory again
-        if places is None:
-            if len(self._places) >= _MAX_VIEWS:
-                self._places.clear()
-            places = self._places[key] = self._find_places(frame)
-        # The memory stays until it has been looked at, even if the decoder gives it up.
-        num_planes = 1 if self._blocks is not None and not self._blocks.all_planes else 4
-        buffers = [hooks.ref(buffer) for plane in range(num_planes) if (buffer := hooks.plane_buffer(frame, plane))]
-        for first, mark, second, other in places:
-            first.fill(mark)
-            if second is not None:
-                second.fill(other)
+        layout = head[_Frame.width.offset : ctypes.sizeof(_Frame)]
+        places: list[_Places] = []
+        buffers: list[int] = []
+        for plane, address, line in _PLANES[self._watched]:
+            buffer = hooks.plane_buffer(frame, plane)
+            if not buffer:
+                break
+            # The memory stays until it has been looked at, even if the decoder gives it up.
+            buffers.append(hooks.ref(buffer))
+            key = head[address] + head[line] + layout  # pools use memory again, each plane's for itself
+            if key not in self._places:
+                if len(self._places) >= _MAX_VIEWS:
+                    self._places.clear()
+                self._places[key] = self._find_places(frame, plane)
+            place = self._places[key]
+            if place is not None:
+                first, mark, second, other = place
+                first[...] = mark
+                if second is not None:
+                    second[...] = other
+                places.append(place)
         self._marked.append((int.from_bytes(head[hooks.pts_place :], "little", signed=True), places, buffers))
 
     def found(self, done: int) -> bool:
@@ -266,24 +285,18 @@ class UnwrittenPixels:
             self._pointer.value = buffer
             self._hooks.unref(self._pointer_at)
 
-    def _find_places(self, frame: int) -> list[_Places]:
+    def _find_places(self, frame: int, plane: int) -> _Places | None:
         head = _Frame.from_address(frame)
         name = self._hooks.format_name(head.format)
         pix_fmt = av.VideoFormat(name.decode(), head.width, head.height)
-        planes = {component.plane: (component.width, component.height) for component in pix_fmt.components}
-        places: list[_Places] = []
-        for plane, (width, height) in planes.items():
-            address = self._hooks.plane_buffer(frame, plane)
-            if not address:
-                continue
-            buffer = _Buffer.from_address(address)
-            memory = _Memory(head.data[plane], head.linesize[plane], buffer.data + buffer.size - head.data[plane])
-            if self._blocks is None:
-                places += _everywhere(memory, row_bytes(pix_fmt, plane), height)
-            elif self._blocks.all_planes or plane == 0:
-                sample = 1 if pix_fmt.components[0].bits <= 8 else 2
-                places += _in_blocks(memory, self._blocks, width, height, sample)
-        return places
+        size = next((each for each in pix_fmt.components if each.plane == plane), None)
+        if size is None:
+            return None
+        buffer = _Buffer.from_address(self._hooks.plane_buffer(frame, plane))
+        memory = _Memory(head.data[plane], head.linesize[plane], buffer.data + buffer.size - head.data[plane])
+        if self._blocks is None:
+            return _everywhere(memory, row_bytes(pix_fmt, plane), size.height)
+        return _in_blocks(memory, self._blocks, size.width, size.height, 1 if size.bits <= 8 else 2)
 
 
 class _Memory(NamedTuple):
@@ -294,35 +307,45 @@ class _Memory(NamedTuple):
     size: int
 
 
-def _everywhere(memory: _Memory, used: int, height: int) -> list[_Places]:
+def _everywhere(memory: _Memory, used: int, height: int) -> _Places | None:
     """All of the plane's lines, eight bytes at a time."""
     words = used // 8
     if memory.line < 8 * words or not words:
-        return []
+        return None
     view = _array(memory, 0, (height, words), (memory.line, 8), np.dtype(np.uint64))
-    return [(view, _FIRST, None, 0)] if view is not None else []
+    return _with_marks(view, None) if view is not None else None
 
 
-def _in_blocks(memory: _Memory, blocks: Blocks, width: int, height: int, sample: int) -> list[_Places]:
+def _in_blocks(memory: _Memory, blocks: Blocks, width: int, height: int, sample: int) -> _Places | None:
     """Eight bytes of a line in each block, or of a line of each field; where that is too much, four of two lines."""
     line, size = memory.line, blocks.size
     fields = 2 if blocks.fields else 1
-    word = np.dtype(np.uint64 if size == 8 or sample == 2 else np.uint32)
+    word = np.dtype(np.uint64 if size == 8 or sample == 2 or blocks.padded else np.uint32)
     used = word.itemsize // sample
     inset, lines = min(_INSET, (size - used) // 2), fields * (8 // word.itemsize)
     down = -(-height // size) if blocks.padded else (height - _INSET - lines) // size + 1
     across = -(-width // size) if blocks.padded else (width - inset - used) // size + 1
     if line < width * sample or down < 1 or across < 1:
-        return []
+        return None
     column = across - 1 if blocks.last_column else 0
     shape, strides = (fields, down, across - column), (line, size * line, size * sample)
-    begin = min(_INSET, (size - lines) // 2) * line + (column * size + inset) * sample
-    first = _array(memory, begin, shape, strides, word)
-    second = _array(memory, begin + fields * line, shape, strides, word) if word.itemsize == 4 else None
+    begin = min(_INSET, (size - lines) // 2)
+    if blocks.fields and not blocks.filtered and height >= size and not 0 < height % (2 * size) < size:
+        # A block of a field is twice as high: lines of both fields in turn, counted from the last, are in each of them.
+        step = size - 1
+        begin = (height - 1) % step
+        shape, strides = (1, (height - 1) // step + 1, across - column), (line, step * line, size * sample)
+    offset = begin * line + (column * size + inset) * sample
+    first = _array(memory, offset, shape, strides, word)
+    second = _array(memory, offset + fields * line, shape, strides, word) if word.itemsize == 4 else None
     if first is None or (second is None and word.itemsize == 4):
-        return _in_blocks(memory, blocks._replace(padded=False), width, height, sample) if blocks.padded else []
-    most = 2 ** (8 * word.itemsize) - 1
-    return [(first, _FIRST & most, second, _SECOND & most)]
+        return _in_blocks(memory, blocks._replace(padded=False), width, height, sample) if blocks.padded else None
+    return _with_marks(first, second)
+
+
+def _with_marks(first: NDArray[Any], second: NDArray[Any] | None) -> _Places:
+    most = 2 ** (8 * first.itemsize) - 1
+    return first, np.array(_FIRST & most, first.dtype), second, np.array(_SECOND & most, first.dtype)
 
 
 def _array(
@@ -335,7 +358,7 @@ def _array(
     return np.ndarray(shape, word, memoryview((ctypes.c_uint8 * end).from_address(memory.address)), offset, strides)
 
 
-def _is_there(first: NDArray[Any], mark: int, second: NDArray[Any] | None, other: int) -> bool:
+def _is_there(first: NDArray[Any], mark: NDArray[Any], second: NDArray[Any] | None, other: NDArray[Any]) -> bool:
     """Whether a mark has not been written over."""
     same = first == mark
     if not np.count_nonzero(same):  # faster than any()
