@@ -17,6 +17,7 @@ from framefeed.decode.checksums import checksum_of
 from framefeed.decode.jpeg_headers import MissingTables, remembered_of
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.decode.unwritten import Blocks, UnwrittenPixels
+from framefeed.decode.vectors import EXPORTED, picture_header, strays_of
 from framefeed.ffmpeg import quiet
 from framefeed.index.bitstream import block_size, has_known_faults, has_several_slices, may_have_fields, nal_length_size
 from framefeed.index.bitstream.bits import OutOfData
@@ -44,7 +45,8 @@ _STRICT = {"bug": "0"}
 _NEVER_EXPLODE = frozenset({"tiff"})
 
 # Even so, that of H.264 only marks a picture of which one slice cannot be read, and that of MPEG-4 may leave it out.
-_TELLS_LATE = frozenset({"h264", "mpeg4"})
+# Those of MPEG-1 and -2 hand out motion vectors, which tell other damage, with the picture.
+_TELLS_LATE = frozenset({"h264", "mpeg4", "mpeg1video", "mpeg2video"})
 
 # Decoders that do the same with damage whatever the number of threads, and tell of it before any picture built on it
 # comes out. MPEG-4's does not always notice the same; AV1's (dav1d) has given out a neighbour first.
@@ -128,6 +130,9 @@ class CpuSession:
         self._explodes = explodes
         self._is_strict = stream.codec == "mpeg4" and not has_known_faults(stream.extradata)
         self._checksum = checksum_of(stream)
+        self._strays = strays_of(stream)
+        self._reference: bytes | memoryview = b""  # the last one
+        self._of_fields: set[int] = set()  # packets
         self._begins = True
         self._remembered: object = None
         self._fed: deque[int] = deque()
@@ -143,6 +148,7 @@ class CpuSession:
         context.thread_count = self._num_threads
         context.thread_type = "FRAME" if self._num_threads > 1 else "NONE"
         context.options |= (_EXPLODE if self._explodes else {}) | (_STRICT if self._is_strict else {})
+        context.options |= EXPORTED if self._strays is not None else {}
         self._stop_watching()
         if _watches(stream):
             self._unwritten = UnwrittenPixels(context, _blocks(stream))
@@ -179,6 +185,12 @@ class CpuSession:
         if self._stream.codec in _LOOKED_AT:
             self._look_at(data)
         self._fed.append(number)
+        if self._strays is not None:
+            header = picture_header(data)
+            if header.is_reference:
+                self._reference = data
+            if header.is_field:
+                self._of_fields.add(number)
         if self._splits:
             packets = [_packet(number, part, key, behind) for part, behind in _frames_of(data)]
             return [picture for packet in packets for picture in self._pictures(packet)]
@@ -209,12 +221,17 @@ class CpuSession:
 
     def drain(self) -> list[tuple[int, Any]]:
         """Gets the pictures out that wait to be put into order."""
-        pictures = [picture for end in self._ends for picture in self._pictures(_packet(-1, end, False))]
+        ends = self._ends
+        if len(self._reference):  # vectors come with a picture only where another one pushes it out
+            ends, self._reference = [bytes(self._reference)], b""
+        pictures = [picture for end in ends for picture in self._pictures(_packet(-1, end, False))]
         return pictures + self._pictures(None)
 
     def reset(self) -> None:
         """Makes the context ready for another group or file."""
         self._fed.clear()
+        self._of_fields.clear()
+        self._reference = b""
         if self._stream.codec not in _FLUSHED:
             self._context = self._make_context()
             return
@@ -233,8 +250,15 @@ class CpuSession:
         if self._unwritten is not None and self._unwritten.found(self._last_decoded(packet, frames)):
             raise PacketError("its data ends before the picture is complete")
         return [
-            (frame.pts, CorruptPicture() if frame.is_corrupt else frame) for frame in frames if frame.pts is not None
+            (frame.pts, CorruptPicture() if self._is_damaged(frame) else frame)
+            for frame in frames
+            if frame.pts is not None and frame.pts >= 0
         ]
+
+    def _is_damaged(self, frame: av.VideoFrame) -> bool:
+        if frame.is_corrupt or self._strays is None:
+            return frame.is_corrupt
+        return self._strays(frame, frame.pts in self._of_fields)
 
     def _last_decoded(self, packet: av.Packet[Any] | None, frames: list[av.VideoFrame]) -> int:
         """The last packet that no thread is decoding any more, and that has no second field to come."""
