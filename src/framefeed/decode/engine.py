@@ -280,7 +280,7 @@ class _Task:
                 read_on=False,
             )
         except Failures as failures:
-            return failures
+            return failures.with_traceback(None)  # which would keep this frame, and all that it refers to
         self._pool.give_back(running)
         return None
 
