@@ -481,7 +481,7 @@ class Decoding:
         return SampleTimeout(self._videos[file].index.path, reason)
 
     def running(self) -> list[str]:
-        """What is being decoded, and since when."""
+        """Describes what is being decoded, and since when."""
         now = time.monotonic()
         begun = [job for job in self._running.values() if job.started is not None]
         paths = [self._videos[job.video].index.path for job in begun]

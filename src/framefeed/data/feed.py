@@ -149,7 +149,7 @@ class Feed:
         return None
 
     def _awaited(self) -> list[str]:
-        """What the next batch is waited for."""
+        """Describes what the next batch waits for."""
         left = self._board.open[0].remaining if self._board.open else 0
         batch = f"a batch that lacks {left} frames" if left else "a batch that is being opened"
         return [batch, *self._decoding.running(), *self._sending()]

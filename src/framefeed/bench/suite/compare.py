@@ -160,7 +160,7 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
 
 
 def state_of(row: Row) -> str:
-    """What became of a row: right, wrong, failed, unchecked where nobody looked, untested where nobody could tell."""
+    """Result of a row: right, wrong, failed, unchecked (not compared) or untested (cannot be told)."""
     if row.get("wrong"):
         return "wrong"
     if row.get("error"):

@@ -21,7 +21,7 @@ _MATRICES = (0, 5, 1)  # that of the picture, BT.601, BT.709
 _ALIGN = 64  # bytes of a line: libswscale may write up to the next multiple
 
 WAYS = tuple(itertools.product((False, True), range(4)))
-"""How a picture can be turned: mirrored or not, and quarter turns."""
+"""The ways to turn a picture: mirrored or not, and quarter turns."""
 
 
 @dataclass(frozen=True)

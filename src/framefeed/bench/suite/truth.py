@@ -75,7 +75,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What there is to say of a reader's pictures.
+    """Judges a reader's pictures.
 
     Attributes:
         checked: Pictures that were looked at.
@@ -98,7 +98,7 @@ class Truth(Protocol):
 
     @property
     def look(self) -> Look:
-        """What to keep of a picture. Is called in the reader's process."""
+        """Returns what to keep of a picture. Called in the reader's process."""
 
     def judge(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
         """Compares what was seen with what should be there."""
@@ -222,7 +222,7 @@ class Seen:
         return best if 2 * most >= len({each.seen for each in sights}) else None
 
     def _explained(self, way: _Way, sights: Sequence[Sight]) -> int:
-        """How many different pictures are frames of this video in that conversion."""
+        """Counts the different pictures that are frames of this video in that conversion."""
         if way not in self._digests:
             conversion, turned = way
             self._digests[way] = [_digest(turn(conversion(frame), turned)) for _, frame in self._frames()]

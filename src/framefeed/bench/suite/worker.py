@@ -254,7 +254,7 @@ class _Readers:
         return self._reader
 
     def look(self, job: Job, look: Look) -> list[Sight]:
-        """What is kept of all pictures."""
+        """Returns what is kept of all pictures."""
         sights: list[Sight] = []
         for number, request in enumerate(job.requests):
             frames = self._read(job, request)
