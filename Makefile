@@ -36,18 +36,18 @@ docs: $(VENV)/.installed-dev ## the documentation site, in site/; warnings are e
 	@echo "site/index.html"
 
 figures: $(VENV)/.installed-dev ## write tables and pictures of the documentation from benchmarks/results
-	@$(VENV)/bin/python docs/tools/texts.py
-	@$(VENV)/bin/python docs/tools/pictures.py
+	@PYTHONPATH=. $(VENV)/bin/python docs/tools/texts.py
+	@PYTHONPATH=. $(VENV)/bin/python docs/tools/pictures.py
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
-	@$(BENCH_VENV)/bin/python -m framefeed.bench --output .bench/results.json $(BENCH)
+	@$(BENCH_VENV)/bin/python -m benchmarks.decoder --output .bench/results.json $(BENCH)
 
 bench-training: $(BENCH_VENV)/.installed ## compare loaders over many files with torch's DataLoader over other libraries
-	@$(BENCH_VENV)/bin/python -m framefeed.bench.training --output .bench/training.json $(BENCH)
+	@$(BENCH_VENV)/bin/python -m benchmarks.training --output .bench/training.json $(BENCH)
 
 # With $(PYTHON) as it is, not in an environment of its own: torch with CUDA, PyNvVideoCodec and PyAV belong to the machine.
 bench-gpu: ## compare decoding on a GPU with bare decoders and PyNvVideoCodec's own readers
-	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m framefeed.bench.gpu --output .bench/gpu.json $(BENCH)
+	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu --output .bench/gpu.json $(BENCH)
 
 clean: ## remove everything that these targets made
 	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from framefeed import ProcessDesc, VideoDataset, VideoLoader, samples
-from framefeed.bench.__main__ import machine, versions
-from framefeed.bench.clips import scene_painter
-from framefeed.bench.stamps import stamped
+from framefeed import ProcessDesc, VideoDataset, VideoLoader
+from framefeed.compare.provenance import machine, stamped, versions
+from framefeed.testing import samples
+from framefeed.testing.scenes import scene_painter
 
 
 def make_clips(folder: Path) -> list[Path]:

@@ -58,9 +58,9 @@ clips() {
   local set status=0 jobs=()
   for set in ${SETS:-drive loader inference readers}; do
     case $set in
-      drive) limited "$PYTHON" -m framefeed.bench.camera_clips "$CLIPS/drive" & ;;
-      loader) limited "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --only-clips & ;;
-      inference) limited "$PYTHON" -m framefeed.bench.inference --clips "$CLIPS/inference" --device cuda --only-clips & ;;
+      drive) limited "$PYTHON" -m benchmarks.camera_clips "$CLIPS/drive" & ;;
+      loader) limited "$PYTHON" -m benchmarks.gpu --clips "$CLIPS/loader" --only-clips & ;;
+      inference) limited "$PYTHON" -m benchmarks.inference --clips "$CLIPS/inference" --device cuda --only-clips & ;;
       readers) limited "$PYTHON" -m framefeed bench --devices cuda --clips "$CLIPS/readers" --readers framefeed \
         --cases in-order --max-batches 1 --repeat 1 --least-seconds 0.01 -o "$CLIPS/readers.json" & ;;
       *) echo "SETS: no clips for $set; possible: drive loader inference readers" >&2; status=2 ;;
@@ -79,7 +79,7 @@ tests() {
   export CLIP_SIZE=192x160 FRAMEFEED_TEST_LINES="$LINES_FILE"
   limited "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 > "$folder/said" 2>&1
   grep :: "$folder/said" > "$folder/all"
-  if ! "$PYTHON" -m framefeed.bench.gpu_tests --lines "$LINES_FILE" --tests "$folder/all" --left > "$folder/left" ||
+  if ! "$PYTHON" -m benchmarks.gpu_tests --lines "$LINES_FILE" --tests "$folder/all" --left > "$folder/left" ||
       [ ! -s "$folder/all" ]; then
     tail -n 30 "$folder/said"
     rm -r "$folder"
@@ -111,7 +111,7 @@ tests() {
 
 # Writes what tests and random clips came to into the results.
 note_tests() {
-  "$PYTHON" -m framefeed.bench.gpu_tests --lines "$LINES_FILE" --output "$RESULTS/gpu-tests-$GPU.json" "$@"
+  "$PYTHON" -m benchmarks.gpu_tests --lines "$LINES_FILE" --output "$RESULTS/gpu-tests-$GPU.json" "$@"
 }
 
 # Clips and loaders that are drawn at random, every frame and every batch compared with the CPU's.
@@ -133,7 +133,7 @@ memcheck() {
   log=$(mktemp) || return 1
   PATH="$PATH:/usr/local/cuda/bin" limited compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -k "$chosen" 2>&1 |
     tee "$log" || status=1
-  "$PYTHON" -m framefeed.bench.gpu_tests --memcheck "$log" --command "benchmarks/gpu.sh memcheck" \
+  "$PYTHON" -m benchmarks.gpu_tests --memcheck "$log" --command "benchmarks/gpu.sh memcheck" \
     --output "$RESULTS/gpu-tests-$GPU.json" || status=1
   rm "$log"
   return $status
@@ -152,18 +152,18 @@ loader() {
   if [ -z "${MINUTES:-}" ] && [ $most -lt 7 ]; then minutes=$((most > 1 ? most : 1)); fi
   if [ -n "${GO_ON:-}" ] && [ -e "$RESULTS/gpu-$GPU.json" ]; then go_on=(--go-on); fi
   # shellcheck disable=SC2086
-  limited "$PYTHON" -m framefeed.bench.gpu --clips "$CLIPS/loader" --minutes "$minutes" \
+  limited "$PYTHON" -m benchmarks.gpu --clips "$CLIPS/loader" --minutes "$minutes" \
     --endurance "${ENDURANCE:-10000}" --output "$RESULTS/gpu-$GPU.json" ${go_on[@]+"${go_on[@]}"} ${LOADER:-}
 }
 
 # What all of this should come to.
 targets() {
-  "$PYTHON" -m framefeed.bench.gpu_targets "$RESULTS/gpu-$GPU.json" "$RESULTS/gpu-tests-$GPU.json"
+  "$PYTHON" -m benchmarks.gpu_targets "$RESULTS/gpu-$GPU.json" "$RESULTS/gpu-tests-$GPU.json"
 }
 
 inference() {
   # shellcheck disable=SC2086
-  limited "$PYTHON" -m framefeed.bench.inference --device cuda --clips "$CLIPS/inference" \
+  limited "$PYTHON" -m benchmarks.inference --device cuda --clips "$CLIPS/inference" \
     --output "$RESULTS/inference-$GPU.json" ${INFERENCE:-}
 }
 
@@ -176,7 +176,7 @@ readers() {
 # What decoding does to the training step beside it.
 step() {
   # shellcheck disable=SC2086
-  limited "$PYTHON" -m framefeed.bench.step --index_file "$CLIPS/drive/index_frame.json" \
+  limited "$PYTHON" -m benchmarks.step --index_file "$CLIPS/drive/index_frame.json" \
     --output "$RESULTS/step-$GPU.json" ${STEP:-}
 }
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from framefeed.bench.gpu_bare import LEAST_SIZE, Packets, new_decoder, view
-from framefeed.bench.gpu_device import Gpu, side_by_side
-from framefeed.bench.gpu_peers import library
-from framefeed.driver import DEFAULT_STREAM, copy_on_device
+from benchmarks.gpu_bare import LEAST_SIZE, Packets, new_decoder, view
+from benchmarks.gpu_device import Gpu, side_by_side
+from benchmarks.gpu_peers import library
+from framefeed.cuda.driver import DEFAULT_STREAM, copy_on_device
 
 WAYS = ("Decode", "ENDOFSTREAM", "GetNumDecodedFrame", "SetSeekPTS", "both")
 LATE = 1 << 40  # a time beyond all others

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from framefeed import VideoDecoder, reading
-from framefeed.bench.__main__ import machine, versions
-from framefeed.bench.stamps import stamped
+from framefeed import VideoDecoder
+from framefeed.compare.provenance import machine, stamped, versions
+from framefeed.decoder import reading
 
 WITH = reading.FrameReader._is_worth_staying
 
@@ -52,7 +52,7 @@ def compare(paths: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     rules = [("without", without), ("with", WITH)]
     for seed in range(arguments.repeat):
         for name, rule in rules[:: 1 - 2 * (seed % 2)]:
-            reading.FrameReader._is_worth_staying = rule  # type: ignore[method-assign]
+            reading.FrameReader._is_worth_staying = rule  # type: ignore[assignment, method-assign]
             rates[name].append(round(rate(paths, seed, arguments.requests), 2))
     ratios = [one / other for one, other in zip(rates["with"], rates["without"], strict=True)]
     return {

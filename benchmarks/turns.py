@@ -1,4 +1,4 @@
-"""Compare two versions of framefeed: ``python -m framefeed.bench`` of both, in turns.
+"""Compare two versions of framefeed: ``python -m benchmarks.decoder`` of both, in turns.
 
     git worktree add ../before 4603eae
     python benchmarks/turns.py ../before/src src --turns 5 --output benchmarks/results/turns-2-cores.json
@@ -27,9 +27,10 @@ def run(source: Path, options: list[str], times: Times) -> dict[str, Any]:
     """Run the benchmark of the version at ``source`` and add its times."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "results.json"
-        command = [sys.executable, "-m", "framefeed.bench", "--output", str(output), *options]
+        module = "framefeed.bench" if (source / "framefeed" / "bench").exists() else "benchmarks.decoder"
+        command = [sys.executable, "-m", module, "--output", str(output), *options]
         environment = {**os.environ, "PYTHONPATH": str(source.resolve())}
-        subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(command, env=environment, cwd=source.resolve().parent, check=True, stderr=subprocess.DEVNULL)
         document: dict[str, Any] = json.loads(output.read_text())
     for result in document["results"]:
         for row in result["readers"]:
@@ -40,7 +41,8 @@ def run(source: Path, options: list[str], times: Times) -> dict[str, Any]:
 
 def digest(source: Path) -> str:
     """The source digest of the version at ``source``."""
-    code = "from framefeed.versions import source_digest; print(source_digest())"
+    module = "framefeed._util.versions" if (source / "framefeed" / "_util").exists() else "framefeed.versions"
+    code = f"from {module} import source_digest; print(source_digest())"
     environment = {**os.environ, "PYTHONPATH": str(source.resolve())}
     said = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     return said.stdout.strip()
@@ -54,7 +56,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--allowed", type=float, default=0.03, help="how much slower a case may be (default: 0.03)")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--bench", default="", help="options of framefeed.bench, such as --bench='--cases random'")
+    parser.add_argument("--bench", default="", help="options of benchmarks.decoder, such as --bench='--cases random'")
     arguments = parser.parse_args()
     options = shlex.split(arguments.bench)
     before: Times = {}
@@ -64,7 +66,7 @@ def main() -> int:
         both = [(arguments.before, before), (arguments.after, after)]
         for source, times in both if turn % 2 else reversed(both):
             document = run(source, options, times)
-    cases = {
+    cases: dict[str, dict[str, Any]] = {
         name: {
             "ratio": round(min(before[name]) / min(after[name]), 3),
             "before_seconds": before[name],

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from framefeed import ProcessDesc, VideoDataset, VideoLoader, driver
-from framefeed.decode import nvdec
-from framefeed.process import cuda
+from framefeed import ProcessDesc, VideoDataset, VideoLoader
+from framefeed.convert.cuda import launch as cuda
+from framefeed.cuda import driver
+from framefeed.decode.nvdec import session_nvdec as nvdec
 
 COPIES = 24
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 # Set where tests run side by side; commands would take it for the width of a terminal.
 os.environ.pop("COLUMNS", None)

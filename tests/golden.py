@@ -43,7 +43,7 @@ from framefeed import (
     cli,
     infer,
 )
-from framefeed.native import NativeFrame
+from framefeed.media.native import NativeFrame
 from framefeed.plan import plan_frames
 
 Facts = Iterator[tuple[str, Any]]

@@ -27,9 +27,9 @@ def use_kernels(cuda: Any, workshop: Any) -> None:
     """Has kernels run by the interpreter where loaders launch them.
 
     Args:
-        cuda: The module ``framefeed.process.cuda``. Its kernels get larger parts of pictures: each part takes as long,
-            whatever its size.
-        workshop: The module ``framefeed.data.workshop_cuda``. Little is decoded ahead, as it takes long.
+        cuda: The module ``framefeed.convert.cuda.launch``. Its kernels get larger parts of pictures: each part takes
+            as long, whatever its size.
+        workshop: The module ``framefeed.batch.workshop_cuda``. Little is decoded ahead, as it takes long.
     """
     count_with_tensors()
     run = cuda._run

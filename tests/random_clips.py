@@ -26,9 +26,10 @@ import av
 import numpy as np
 
 import clips
-from framefeed import FramefeedError, UnsupportedCodec, VideoDecoder, samples
-from framefeed.native import NativeFrame
-from framefeed.versions import source_digest
+from framefeed import FramefeedError, UnsupportedCodec, VideoDecoder
+from framefeed._util.versions import source_digest
+from framefeed.media.native import NativeFrame
+from framefeed.testing import samples
 
 Read = Callable[[Path, list[int]], list[NativeFrame]]
 """Frames of a file; raises ``UnsupportedCodec`` where they cannot be had."""
@@ -138,7 +139,7 @@ def reading(device: str) -> Iterator[Read]:
     import pytest
 
     import standin
-    from framefeed.decode.capabilities import check_supported
+    from framefeed.decode.nvdec.capabilities import check_supported
 
     with pytest.MonkeyPatch.context() as patch, standin.installed(patch) as gpu:
 

@@ -29,9 +29,10 @@ import av.error
 
 import clips
 from clips.base import read_packets, remux
-from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex, samples
+from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex
 from framefeed.decode.default import cpu_engine
-from framefeed.native import NativeFrame
+from framefeed.media.native import NativeFrame
+from framefeed.testing import samples
 
 Answer = bytes | None
 """Digest of a picture; None for a frame that cannot be had."""

@@ -136,7 +136,7 @@ def reading(device: str) -> Iterator[tuple[Read, Callable[[Path], bool]]]:
     import pytest
 
     import standin
-    from framefeed.decode.capabilities import check_supported
+    from framefeed.decode.nvdec.capabilities import check_supported
 
     def read_here(drawn: dict[str, Any]) -> Batches:
         with pytest.MonkeyPatch.context() as patch, standin.installed(patch, kernels=True):

@@ -37,13 +37,17 @@ from numpy.typing import NDArray
 import emulated
 import interpreted
 from framefeed import VideoDecoder
-from framefeed.data import loader, packet_decoder, videos
-from framefeed.decode import capabilities, default, nvcuvid, nvdec
-from framefeed.driver import DEFAULT_STREAM
-from framefeed.native import NativeFrame
-from framefeed.process import timelines
-from framefeed.process.desc import Draw
-from framefeed.process.finish import Finisher
+from framefeed.batch import videos
+from framefeed.convert.desc import Draw
+from framefeed.convert.finish import Finisher
+from framefeed.cuda import timelines
+from framefeed.cuda.driver import DEFAULT_STREAM
+from framefeed.decode import default
+from framefeed.decode.nvdec import capabilities, nvcuvid
+from framefeed.decode.nvdec import session_nvdec as nvdec
+from framefeed.loader import loader
+from framefeed.media.native import NativeFrame
+from framefeed.packets import packet_decoder
 
 UNITS = 2
 GARBAGE = 7  # what is left of pictures
@@ -94,8 +98,8 @@ class StandIn:
 
     def reader(self, decoder: VideoDecoder) -> Any:
         """What reads a decoder's frames on the stand-in."""
-        from framefeed.process.transforms import compile_transforms
-        from framefeed.reading_cuda import CudaReader
+        from framefeed.convert.transforms import compile_transforms
+        from framefeed.decoder.reading_cuda import CudaReader
 
         geometry = compile_transforms(None, *decoder.index.stream.display_size)
         return CudaReader(decoder.index, decoder._media, "CHW", geometry, DEVICE)
@@ -614,21 +618,21 @@ def _triton() -> dict[str, Any]:
 
 
 _LOADED = (
-    "process.kernels",
-    "process.cuda",
-    "process.surfaces",
-    "reading_cuda",
-    "data.assembly_cuda",
-    "data.workshop_cuda",
+    "convert.cuda.kernels",
+    "convert.cuda.launch",
+    "convert.cuda.surfaces",
+    "decoder.reading_cuda",
+    "batch.assembly_cuda",
+    "batch.workshop_cuda",
 )
 
 
 def _imitate_kernels(patch: Any, calls: _Calls) -> None:
-    patch.setattr("framefeed.process.surfaces.convert", calls.convert)
-    patch.setattr("framefeed.process.surfaces.copy_pictures", calls.copy_pictures)
-    patch.setattr("framefeed.process.surfaces.finish_pictures", calls.finish_pictures)
-    patch.setattr("framefeed.data.assembly_cuda.finish", calls.finish)
-    patch.setattr("framefeed.data.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
+    patch.setattr("framefeed.convert.cuda.surfaces.convert", calls.convert)
+    patch.setattr("framefeed.convert.cuda.surfaces.copy_pictures", calls.copy_pictures)
+    patch.setattr("framefeed.convert.cuda.surfaces.finish_pictures", calls.finish_pictures)
+    patch.setattr("framefeed.batch.assembly_cuda.finish", calls.finish)
+    patch.setattr("framefeed.batch.assembly_cuda.placement", lambda bound, draw: (0, 0, 0))
 
 
 @contextlib.contextmanager
@@ -651,12 +655,12 @@ def installed(patch: Any, *, kernels: bool = False) -> Iterator[StandIn]:
         cache.cache_clear()
     contexts = _Contexts()
     calls, event = _Calls(used.order), _event(used.order, contexts)
-    patch.setattr("framefeed.driver.Event", event)
-    patch.setattr("framefeed.driver.new_stream", Stream)
-    patch.setattr("framefeed.driver.on_device", contexts.on_device)
+    patch.setattr("framefeed.cuda.driver.Event", event)
+    patch.setattr("framefeed.cuda.driver.new_stream", Stream)
+    patch.setattr("framefeed.cuda.driver.on_device", contexts.on_device)
     patch.setattr(nvdec, "use_context", contexts.use)
-    patch.setattr("framefeed.driver.copy_on_device", calls.copy)
-    patch.setattr("framefeed.process.timelines.Event", event)
+    patch.setattr("framefeed.cuda.driver.copy_on_device", calls.copy)
+    patch.setattr("framefeed.cuda.timelines.Event", event)
     patch.setattr(timelines.default_timeline(0), "_seen", {})  # of another stand-in's streams
     patch.setattr(nvdec, "new_stream", Stream)
     if driver is None:
@@ -677,11 +681,13 @@ def installed(patch: Any, *, kernels: bool = False) -> Iterator[StandIn]:
         patch.setattr(place, "open_video", lambda *given: dataclasses.replace(open_video(*given), on_cpu=False))
     for name in _LOADED:
         importlib.import_module(f"framefeed.{name}")
-    workshop = importlib.import_module("framefeed.data.workshop_cuda").CudaWorkshop
+    workshop = importlib.import_module("framefeed.batch.workshop_cuda").CudaWorkshop
     for place in (loader, packet_decoder):
         patch.setattr(place, "CpuWorkshop", lambda budget: workshop(DEVICE, budget))
     if kernels:
-        interpreted.use_kernels(*(sys.modules[f"framefeed.{name}"] for name in ("process.cuda", "data.workshop_cuda")))
+        interpreted.use_kernels(
+            *(sys.modules[f"framefeed.{name}"] for name in ("convert.cuda.launch", "batch.workshop_cuda"))
+        )
     else:
         _imitate_kernels(patch, calls)
     try:

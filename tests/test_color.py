@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import clips
 from framefeed import VideoDecoder
 from framefeed.index.orientation import from_matrix
-from framefeed.native import NativeFrame
-from framefeed.samples import read_number
+from framefeed.media.native import NativeFrame
+from framefeed.testing.samples import read_number
 from framefeed.types import Orientation
 
 # Luma weights of red and blue.

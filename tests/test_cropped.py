@@ -15,9 +15,9 @@ from framefeed import FrameSizeError, VideoDataset, VideoDecoder, VideoIndex, Vi
 from framefeed.cli import main
 from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.orientation import first_packet_turns
-from framefeed.native import NativeFrame
+from framefeed.media.native import NativeFrame
 from framefeed.readers import open_reader
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 
 WIDTH, HEIGHT, FRAMES = 160, 96, 8
 ENCODERS = {"h264": "libx264", "hevc": "libx265"}

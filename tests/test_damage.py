@@ -15,7 +15,7 @@ import torch
 import clips
 import damaged
 from framefeed import DecodeError, FramefeedError, FrameSizeError, VideoDecoder, VideoIndex
-from framefeed.native import NativeFrame
+from framefeed.media.native import NativeFrame
 
 # These can be read in full: as root nothing is unreadable, and the headers' lies are about what nobody believes.
 HARMLESS = {"unreadable", "huge_picture_in_header", "huge_box", "huge_time_step", "zero_timescale"}

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from framefeed import MissingBackend
-from framefeed.decode import capabilities
-from framefeed.devices import resolve_device
+from framefeed.decode.nvdec import capabilities
+from framefeed.device import resolve_device
 
 ADVICE = "\n\n=== TROUBLESHOOTING STEPS ===\n" + "and so on\n" * 20
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import clips
-from framefeed import VideoDecoder, reading
-from framefeed.native import NativeFrame
+from framefeed import VideoDecoder
+from framefeed.decoder import reading
+from framefeed.media.native import NativeFrame
 
 KINDS = sorted(clips.KINDS)
 

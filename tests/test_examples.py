@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from framefeed.bench.camera_clips import write_camera_clips
+from benchmarks.camera_clips import write_camera_clips
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

@@ -22,8 +22,9 @@ import torch
 from fsspec.implementations.memory import MemoryFile  # type: ignore[import-untyped]
 
 import clips
-from framefeed import FileChanged, SourceError, VideoDecoder, samples
-from framefeed.media import open_media
+from framefeed import FileChanged, SourceError, VideoDecoder
+from framefeed.media.media import open_media
+from framefeed.testing import samples
 
 CHILDREN = 6
 REQUESTS = 25

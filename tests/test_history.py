@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import clips
-from framefeed import DecodeError, VideoDataset, VideoDecoder, VideoIndex, VideoLoader, samples
+from framefeed import DecodeError, VideoDataset, VideoDecoder, VideoIndex, VideoLoader
 from framefeed.decode.default import cpu_engine
+from framefeed.testing import samples
 from random_damage import Answer, ask, check, linear_truth, make_mutant
 
 _CODECS: dict[str, dict[str, Any]] = {

@@ -1,8 +1,9 @@
-"""A layer imports only layers above it in the list, and each outside library is known in few places only."""
+"""A package imports only packages above it in the list, and each outside library is known in few places only."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,63 +14,35 @@ import framefeed
 
 ROOT = Path(framefeed.__file__).parent
 
-# "public" stands for the names of `framefeed` itself: whoever uses them can use all that is above.
+# A package imports those above it and those to the left of it. "public" stands for the names of `framefeed` itself:
+# code that uses them can use all that is above.
 LAYERS = (
-    "versions",
-    "machine",
-    "texts",
-    "errors",
-    "cached",
-    "encoders",
-    "waiting",
-    "writing",
-    "locked",
-    "forking",
-    "ffmpeg",
-    "types",
-    "driver",
-    "marks",
-    "media",
-    "declared",
-    "opening",
-    "native",
-    "index",
-    "plan",
-    "source",
-    "decode",
-    "devices",
-    "process",
-    "in_order",
-    "reading",
-    "reading_cuda",
-    "decoder",
-    "data",
-    "transforms",
-    "sampling",
-    "public",
-    "samples",
-    "verify",
-    "doctor",
-    "readers",
-    "infer",
-    "bench",
-    "prepare",
-    "cli",
-    "__main__",
+    ("_util", "charts"),
+    ("errors", "types"),
+    ("media", "cuda"),
+    ("index",),
+    ("catalog", "plan", "source"),
+    ("store", "decode", "convert"),
+    ("device", "batch", "decoder"),
+    ("dataset", "packets", "loader"),
+    ("transforms", "sampling", "public"),
+    ("testing", "doctor", "readers", "infer"),
+    ("prepare", "compare"),
+    ("cli", "__main__"),
 )
+ORDER = tuple(layer for row in LAYERS for layer in row)
 
 KNOWS_PYAV = (
-    "ffmpeg.py",
-    "opening.py",
+    "media/ffmpeg.py",
+    "media/opening.py",
     "index/",
     "source/",
-    "decode/cpu.py",
-    "decode/unwritten.py",
-    "process/swscale.py",
-    "samples.py",
-    "verify.py",
+    "decode/cpu/session_cpu.py",
+    "decode/cpu/unwritten.py",
+    "convert/cpu/swscale.py",
+    "testing/",
+    "compare/",
     "doctor/",
-    "bench/",
     "prepare/",
 )
 OTHER_READERS = ("cv2", "decord", "nvidia", "python_vali", "spdl", "torchcodec", "torchvision")
@@ -141,14 +114,27 @@ def _layer_of_module(module: str) -> str:
 
 @pytest.mark.parametrize("layer", sorted({_layer_of_file(found.file) for found in IMPORTS}))
 def test_layer_imports_only_what_is_above_it(layer: str) -> None:
-    assert layer in LAYERS, f"put {layer} where it belongs in LAYERS"
+    assert layer in ORDER, f"put {layer} where it belongs in LAYERS"
     wrong = [
         f"{found.file} imports {found.module}"
         for found in IMPORTS
         if _layer_of_file(found.file) == layer and found.module.split(".")[0] == "framefeed"
-        if LAYERS.index(_layer_of_module(found.module)) > LAYERS.index(layer)
+        if ORDER.index(_layer_of_module(found.module)) > ORDER.index(layer)
     ]
     assert wrong == []
+
+
+def test_contributing_names_every_package() -> None:
+    named = re.findall(r"^\| (`.*?`) \|", (ROOT.parents[1] / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    packages = [name.rstrip("/").removesuffix(".py") for row in named for name in re.findall("`(.*?)`", row)]
+    there = {path.name.removesuffix(".py") for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert set(packages) == there - {"__init__", "__main__", "__pycache__", "py.typed"}
+    assert packages == [layer for layer in ORDER if layer in packages], "the table is in the order of LAYERS"
+    assert len(ORDER) == len(set(ORDER))
+
+
+def test_the_package_never_imports_benchmarks() -> None:
+    assert [found for found in IMPORTS if found.module.split(".")[0] in ("benchmarks", "tests")] == []
 
 
 def test_pyav_is_known_in_few_places() -> None:
@@ -159,10 +145,10 @@ def test_pyav_is_known_in_few_places() -> None:
 @pytest.mark.parametrize(
     ("library", "place"),
     [
-        ("PyNvVideoCodec", "decode/capabilities.py"),
-        ("triton", "process/kernels.py"),
+        ("PyNvVideoCodec", "decode/nvdec/capabilities.py"),
+        ("triton", "convert/cuda/kernels.py"),
         ("kornia", "transforms/library.py"),
-        ("onnx", "infer/shapes_onnx.py"),
+        ("onnx", "testing/shapes_onnx.py"),
         ("onnxruntime", "infer/engines/onnx.py"),
         ("ray", "infer/ray.py"),
         ("tensorrt", "infer/engines/tensorrt.py"),
@@ -176,7 +162,7 @@ def test_optional_libraries_are_known_in_one_place(library: str, place: str) -> 
 def test_other_readers_are_known_to_readers_and_benchmarks_only(library: str) -> None:
     knows = {found.file for found in IMPORTS if found.module.split(".")[0] == library}
     suppresses = {"infer/suppress.py"} if library in ("cv2", "torchvision") else set()
-    assert [file for file in sorted(knows - suppresses) if not file.startswith(("readers/", "bench/"))] == []
+    assert [file for file in sorted(knows - suppresses) if not file.startswith(("readers/", "compare/"))] == []
 
 
 def test_readers_load_their_libraries_when_they_are_made() -> None:
@@ -198,7 +184,7 @@ def test_commands_load_without_anything_heavy() -> None:
 
 
 def test_the_walk_finds_imports() -> None:
-    assert Import("decode/cpu.py", "av", True) in IMPORTS
-    assert Import("decoder.py", "torch", True) in IMPORTS
-    assert any(found.file == "process/transforms.py" and found.module == "torch" for found in IMPORTS)
+    assert Import("decode/cpu/session_cpu.py", "av", True) in IMPORTS
+    assert Import("decoder/video_decoder.py", "torch", True) in IMPORTS
+    assert any(found.file == "convert/transforms.py" and found.module == "torch" for found in IMPORTS)
     assert not any(found.file == "types.py" and found.module == "torch" and found.at_top for found in IMPORTS)

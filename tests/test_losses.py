@@ -12,7 +12,8 @@ import torch
 
 import random_damage
 from clips.base import read_packets, remux
-from framefeed import DecodeError, ProcessDesc, VideoDataset, VideoDecoder, VideoIndex, VideoLoader, samples
+from framefeed import DecodeError, ProcessDesc, VideoDataset, VideoDecoder, VideoIndex, VideoLoader
+from framefeed.testing import samples
 from random_damage import FRAGMENTED, fragments, linear_truth, segments
 
 OPEN = {

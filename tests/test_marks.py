@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import clips
-from framefeed import VideoDataset, VideoLoader, marks
+from framefeed import VideoDataset, VideoLoader
+from framefeed._util import nvtx as marks
 
 
 class Recorder:

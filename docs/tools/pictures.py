@@ -15,8 +15,8 @@ import numpy as np
 from drawing import Picture
 from texts import load
 
-from framefeed.bench.exercise.page import exercise_plot
-from framefeed.bench.scatter import study_plot
+from framefeed.charts.scatter import study_plot
+from framefeed.compare.exercise.exercise_page import exercise_plot
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable
 from framefeed.plan import Plan, plan_frames
@@ -27,19 +27,19 @@ __all__ = ["LAYERS", "PICTURES", "main"]
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 WIDTH = 560
 
-# The folders and files of the package in the order of test_layers.py, with what they do.
+# The rows of LAYERS in test_layers.py, with their purpose.
 LAYERS = (
-    ("errors, types", "plain values and exceptions"),
-    ("index", "file → packet table, catalog of many files"),
-    ("plan", "wanted frames → jobs; no files, no torch, no devices"),
-    ("source", "packet numbers → bytes; packet stores"),
-    ("decode", "bytes → pictures: PyAV, NVDEC, a fake for tests"),
-    ("process", "pictures → tensors: size, colours, type"),
-    ("decoder", "VideoDecoder"),
-    ("data", "datasets, orders, VideoLoader, worker processes"),
+    ("_util, charts", "files, locks, limits; charts as SVG"),
+    ("errors, types", "exceptions; plain values"),
+    ("media, cuda", "the bytes of one video; the NVIDIA driver"),
+    ("index", "file → packet table"),
+    ("catalog, plan, source", "many tables; every decision; packets → bytes"),
+    ("store, decode, convert", "packet stores; bytes → pictures → arrays"),
+    ("device, batch, decoder", "device choice; batch buffers; VideoDecoder"),
+    ("dataset, packets, loader", "samples and orders; worker processes; batches"),
     ("transforms, sampling", "augmentation; statistics of orders"),
-    ("readers, infer", "other libraries; a model over frames"),
-    ("bench, prepare", "comparisons; writing videos anew"),
+    ("testing, readers, infer", "clips; other libraries; a model over frames"),
+    ("prepare, compare", "re-encoding; comparison of readers"),
     ("cli", "one file a command"),
 )
 
@@ -331,7 +331,7 @@ def layers() -> Picture:
     picture.text(16, 24, "Each layer imports only layers above it.", "quiet")
     for place, (name, does) in enumerate(LAYERS):
         y = 36 + place * 34
-        pure = name in ("errors, types", "plan")
+        pure = name in ("errors, types", "catalog, plan, source")
         picture.labelled(16, y, 164, 27, name, *(("paleblue", "blue") if pure else ("palegray", "gray")), kind="strong")
         picture.text(192, y + 18, does)
     picture.arrow([(8, 36 + len(LAYERS) * 34 - 8), (8, 38)])

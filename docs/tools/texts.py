@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from framefeed.bench import inference
-from framefeed.bench.exercise.page import exercise_table, study_table
-from framefeed.bench.stamps import age
-from framefeed.bench.tables import gpu_numbers, numbers, readers_numbers, training_numbers
+from benchmarks import inference
+from benchmarks.tables import gpu_numbers, numbers, readers_numbers, training_numbers
 from framefeed.cli import build_parser
+from framefeed.compare.exercise.exercise_page import exercise_table, study_table
+from framefeed.compare.provenance import age
 
 __all__ = ["filled", "help_text", "load", "main", "pages", "table"]
 

@@ -6,7 +6,7 @@ import argparse
 import tempfile
 
 from framefeed import ProcessDesc, VideoDataset, VideoLoader
-from framefeed.samples import write_samples
+from framefeed.testing.samples import write_samples
 from framefeed.transforms import VideoAugmentation, sample_label, standard_video_augmentations
 
 

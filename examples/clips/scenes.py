@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 
 WIDTH, HEIGHT = 80, 64
 RATES = (20, 30)  # frames a second, of every other file

@@ -11,7 +11,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 
 PATTERNS = ("checks", "dots", "patches", "rings", "stripes")
 

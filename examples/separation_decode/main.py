@@ -1,6 +1,6 @@
 """Worker processes read packets, the main process decodes them: a training loop over clips of several cameras.
 
-    python -m framefeed.bench.camera_clips data
+    python -m benchmarks.camera_clips data
     python examples/separation_decode/main.py --index_file data/index_frame.json
     python -m torch.distributed.run --nproc_per_node=2 examples/separation_decode/main.py --index_file ...
 
@@ -22,7 +22,7 @@ from torch import distributed, nn
 
 import framefeed
 from framefeed import MultiCameraDataset, ProcessDesc, VideoClipSampler, VideoLoader
-from framefeed.marks import Mark
+from framefeed._util.nvtx import Mark
 
 STEP = Mark("train.step")
 

@@ -1,6 +1,6 @@
 """Measures ``main.py`` with and without the packet cache, in order and at random, on one and on more GPUs.
 
-    python -m framefeed.bench.camera_clips data
+    python -m benchmarks.camera_clips data
     python examples/separation_decode/tables.py --index_file data/index_frame.json --output tables.json
 
 Beside it stand the figures that ACCV-Lab's documentation gives for its own example on A100 GPUs with the same kind of
@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import framefeed
-from framefeed.bench.__main__ import machine
-from framefeed.bench.stamps import stamped
+from framefeed.compare.provenance import machine, stamped
 
 MAIN = Path(__file__).with_name("main.py")
 

@@ -11,7 +11,7 @@ import torch
 from torch import distributed, nn
 
 from framefeed import StateError, VideoLoader
-from framefeed.writing import atomic_file
+from framefeed._util.atomic_write import atomic_file
 
 PARTS = {"model", "optimizer", "scaler", "loader", "random", "progress"}
 

@@ -13,7 +13,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 
 MARGIN = 48  # how far the camera wanders, in pixels
 SHAPES = 70

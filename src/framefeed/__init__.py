@@ -8,26 +8,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from framefeed.versions import FRAMEFEED
+from framefeed._util.versions import FRAMEFEED
 
 if TYPE_CHECKING:
-    from framefeed.data import (
+    from framefeed.catalog import Catalog
+    from framefeed.convert.desc import ProcessDesc
+    from framefeed.dataset import (
         Buffered,
         Chunked,
-        LoaderStats,
         MultiCameraDataset,
-        PacketBatch,
-        PacketDataset,
-        PacketDecoder,
-        PacketGroup,
         Sequential,
         Shuffle,
         VideoClipSampler,
         VideoDataset,
-        VideoLoader,
         video_size_from_file,
     )
-    from framefeed.decoder import CenterCrop, RandomCrop, Resize, VideoDecoder
+    from framefeed.decoder.video_decoder import CenterCrop, RandomCrop, Resize, VideoDecoder
     from framefeed.errors import (
         CatalogError,
         DecodeError,
@@ -47,16 +43,17 @@ if TYPE_CHECKING:
         UnsupportedCodec,
         UnsupportedStream,
     )
-    from framefeed.index import Catalog, VideoIndex
-    from framefeed.process.desc import ProcessDesc
+    from framefeed.index import VideoIndex
+    from framefeed.loader import LoaderStats, VideoLoader
+    from framefeed.packets import PacketBatch, PacketDataset, PacketDecoder, PacketGroup
     from framefeed.types import Frame, FrameBatch
 
 _HOME = {
-    "Buffered": "data",
-    "Catalog": "index",
+    "Buffered": "dataset",
+    "Catalog": "catalog",
     "CatalogError": "errors",
     "CenterCrop": "decoder",
-    "Chunked": "data",
+    "Chunked": "dataset",
     "DecodeError": "errors",
     "FileChanged": "errors",
     "Frame": "types",
@@ -66,32 +63,32 @@ _HOME = {
     "FrameSizeError": "errors",
     "FrameTimeError": "errors",
     "InvalidFile": "errors",
-    "LoaderStats": "data",
+    "LoaderStats": "loader",
     "MissingBackend": "errors",
     "ModelError": "errors",
-    "MultiCameraDataset": "data",
+    "MultiCameraDataset": "dataset",
     "NoVideoStream": "errors",
     "OutputError": "errors",
-    "PacketBatch": "data",
-    "PacketDataset": "data",
-    "PacketDecoder": "data",
-    "PacketGroup": "data",
-    "ProcessDesc": "process.desc",
+    "PacketBatch": "packets",
+    "PacketDataset": "packets",
+    "PacketDecoder": "packets",
+    "PacketGroup": "packets",
+    "ProcessDesc": "convert.desc",
     "RandomCrop": "decoder",
     "Resize": "decoder",
     "SampleTimeout": "errors",
-    "Sequential": "data",
-    "Shuffle": "data",
+    "Sequential": "dataset",
+    "Shuffle": "dataset",
     "SourceError": "errors",
     "StateError": "errors",
     "UnsupportedCodec": "errors",
     "UnsupportedStream": "errors",
-    "video_size_from_file": "data",
-    "VideoClipSampler": "data",
-    "VideoDataset": "data",
+    "video_size_from_file": "dataset",
+    "VideoClipSampler": "dataset",
+    "VideoDataset": "dataset",
     "VideoDecoder": "decoder",
     "VideoIndex": "index",
-    "VideoLoader": "data",
+    "VideoLoader": "loader",
 }
 
 __all__ = [

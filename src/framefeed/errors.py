@@ -25,7 +25,7 @@ TorchCodec raises::
 
 from __future__ import annotations
 
-from framefeed.texts import printable
+from framefeed._util.text import printable
 
 __all__ = [
     "CatalogError",

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-LOADED = ["torch", "av", "framefeed.decoder", "framefeed.readers", "framefeed.decode.cpu", "framefeed.bench.clips"]
+LOADED = [
+    "torch",
+    "av",
+    "framefeed.decoder",
+    "framefeed.readers",
+    "framefeed.decode.cpu.session_cpu",
+    "framefeed.testing.scenes",
+]
 
 _get_context = multiprocessing.get_context
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from framefeed.bench import __main__ as bench
-from framefeed.bench import cases
-from framefeed.bench import clips as bench_clips
-from framefeed.bench.peers import PEERS, Peer
-from framefeed.bench.stamps import sources
-from framefeed.bench.tables import numbers
-from framefeed.versions import source_digest
+from benchmarks import cases
+from benchmarks import decoder as bench
+from benchmarks.peers import PEERS, Peer
+from benchmarks.tables import numbers
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
+from framefeed.testing import scenes as bench_clips
 
 
 @pytest.fixture

@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import gpu, gpu_cases, gpu_peers
+from benchmarks.gpu_bare import Packets
+from benchmarks.gpu_cases import BARE, CASES, HALF_SIZE, OURS, SHORT_EPOCH, Pace, ratios
+from benchmarks.gpu_clips import SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
+from benchmarks.gpu_device import Cpu, Run, side_by_side
+from benchmarks.gpu_peers import PeerFailed, PeerProcess, PeerTask
+from benchmarks.tables import gpu_numbers
 from framefeed import VideoDecoder, VideoIndex
-from framefeed.bench import gpu, gpu_cases, gpu_peers
-from framefeed.bench.gpu_bare import Packets
-from framefeed.bench.gpu_cases import BARE, CASES, HALF_SIZE, OURS, SHORT_EPOCH, Pace, ratios
-from framefeed.bench.gpu_clips import SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
-from framefeed.bench.gpu_device import Cpu, Run, side_by_side
-from framefeed.bench.gpu_peers import PeerFailed, PeerProcess, PeerTask
-from framefeed.bench.stamps import sources
-from framefeed.bench.tables import gpu_numbers
-from framefeed.versions import source_digest
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
 
 TINY = (
     ClipSet("cameras", "hevc", 256, 144, gop=8, frames=11, b_frames=0, kilobits=600, files=2),
@@ -325,7 +325,7 @@ def test_peers_may_go_wrong_while_they_are_timed(run: Any, monkeypatch: pytest.M
 
 
 def test_wrong_frames_of_ours_fail(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("framefeed.bench.gpu_ours.expected_numbers", lambda file, frames: np.zeros((len(frames), 2)))
+    monkeypatch.setattr("benchmarks.gpu_ours.expected_numbers", lambda file, frames: np.zeros((len(frames), 2)))
     code, document = run("--no-peers", "--only", "random", "small")
     assert code == 1 and all(row["wrong"] > 0 for row in rows(document).values())
 

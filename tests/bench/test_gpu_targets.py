@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from framefeed.bench import gpu_targets, gpu_tests
-from framefeed.bench.gpu_cases import CASES, OURS
-from framefeed.bench.gpu_clips import SETS
-from framefeed.bench.gpu_targets import BATCHES, RATES, RATIOS, compare
-from framefeed.bench.gpu_tests import BAD
-from framefeed.bench.stamps import of_other_code, stamped
+from benchmarks import gpu_targets, gpu_tests
+from benchmarks.gpu_cases import CASES, OURS
+from benchmarks.gpu_clips import SETS
+from benchmarks.gpu_targets import BATCHES, RATES, RATIOS, compare
+from benchmarks.gpu_tests import BAD
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import of_other_code, stamped
 from framefeed.errors import MissingBackend
-from framefeed.versions import source_digest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -321,7 +321,7 @@ def script(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
 def test_the_script_ends_parts_whose_time_is_up(script: Callable[..., tuple[str, list[str]]], tmp_path: Path) -> None:
     said, calls = script("step", "loader", "readers", SLOW="python", TIME="17")
     assert "== step: exit status 124" in said and "== loader: exit status 124, 0 s: the time was up" in said
-    assert len(calls) == 1 and "framefeed.bench.step" in calls[0]
+    assert len(calls) == 1 and "benchmarks.step" in calls[0]
     assert calls[0].startswith("1 ")  # a GPU is promised
     assert (tmp_path / "clips" / "results" / "step-h200.json").read_text() == "written\n"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from framefeed.bench import inference
-from framefeed.bench.stamps import sources
-from framefeed.infer.shapes import painted_boxes
-from framefeed.versions import source_digest
+from benchmarks import inference
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
+from framefeed.testing.shape_detector import painted_boxes
 
 
 def test_smoke(tmp_path: Path) -> None:
@@ -46,5 +46,5 @@ def test_wrong_boxes_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("framefeed.devices._lacking", lambda: "there is none")
+    monkeypatch.setattr("framefeed.device._lacking", lambda: "there is none")
     assert inference.main(["--device", "cuda", "--smoke"]) == 2

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from framefeed.bench.camera_clips import write_camera_clips
-from framefeed.bench.stamps import sources
-from framefeed.bench.step import main
-from framefeed.versions import source_digest
+from benchmarks.camera_clips import write_camera_clips
+from benchmarks.step import main
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
 
 
 def test_all_cases_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
-from framefeed.bench import store as bench
-from framefeed.bench.stamps import sources
-from framefeed.versions import source_digest
+from benchmarks import store as bench
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "store-slow-disk.json"
 

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from framefeed import VideoIndex
-from framefeed.bench import training
-from framefeed.bench.stamps import sources
-from framefeed.bench.training_clips import UNCLEAR, ClipSet, read_frame, write_set
-from framefeed.bench.training_peers import (
+from benchmarks import training
+from benchmarks.training_clips import ClipSet, write_set
+from benchmarks.training_peers import (
     READERS,
     SIZE,
     DataLoaderSource,
@@ -26,7 +24,10 @@ from framefeed.bench.training_peers import (
     Task,
     TaskBatches,
 )
-from framefeed.versions import source_digest
+from framefeed import VideoIndex
+from framefeed._util.versions import source_digest
+from framefeed.compare.provenance import sources
+from framefeed.testing.scenes import UNCLEAR, read_frame
 
 CLIPS = ClipSet(16, files=4, frames=64, width=192, height=128)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Run
-from framefeed import samples
 from framefeed.cli import demo
+from framefeed.testing import samples
 
 
 def test_every_clip_is_right(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

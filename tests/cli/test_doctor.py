@@ -22,7 +22,7 @@ import torch
 import framefeed
 from cli.conftest import Ran, Run
 from framefeed import FrameBatch, MissingBackend, UnsupportedCodec, VideoDecoder, doctor
-from framefeed.decode import capabilities as decoders
+from framefeed.decode.nvdec import capabilities as decoders
 from framefeed.doctor import Check, Report, clip, cpu, examine, gpu
 from framefeed.doctor import child as doctor_child
 from framefeed.doctor.report import Finding

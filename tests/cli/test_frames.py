@@ -14,8 +14,9 @@ import pytest
 
 import clips
 from cli.conftest import Run
-from framefeed import VideoDecoder, samples
+from framefeed import VideoDecoder
 from framefeed.cli.png import encode_png
+from framefeed.testing import samples
 
 
 def _read_png(path: Path) -> npt.NDArray[Any]:

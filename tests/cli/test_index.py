@@ -8,8 +8,8 @@ import pytest
 
 import clips
 import damaged
+from catalog.catalog_help import close_folder
 from cli.conftest import Run
-from index.catalog_help import close_folder
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from catalog.catalog_help import close_folder
 from cli.conftest import Run
 from framefeed.cli import main
 from framefeed.infer import api
 from framefeed.infer.rows import read_rows
-from framefeed.infer.shapes import CLASSES, ShapeDetector, export, write_shape_clip
-from index.catalog_help import close_folder
+from framefeed.testing.shape_detector import CLASSES, ShapeDetector, export, write_shape_clip
 
 SIZE = (96, 128)
 
@@ -101,7 +101,7 @@ def test_models_that_cannot_be_used(run: Run, folder: Path, tmp_path: Path) -> N
 
 def test_models_in_the_current_folder(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_detector.py").write_text(
-        f"from framefeed.infer.shapes import ShapeDetector\nfind = ShapeDetector{SIZE}\n"
+        f"from framefeed.testing.shape_detector import ShapeDetector\nfind = ShapeDetector{SIZE}\n"
     )
     for name, code in (("own_syntax", "def find(:"), ("own_trouble", "raise KeyError('two\\nlines')")):
         (tmp_path / f"{name}.py").write_text(code)
@@ -141,7 +141,7 @@ def test_interrupted(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest
     slow = tmp_path / "slow.py"
     slow.write_text(
         "import os, signal, sys, time, torch\n"
-        "from framefeed.infer.shapes import ShapeDetector\n"
+        "from framefeed.testing.shape_detector import ShapeDetector\n"
         f"detector = ShapeDetector{SIZE}\n"
         "def model(batch):\n"
         "    time.sleep(float(os.environ.get('PAUSE', 0)))\n"

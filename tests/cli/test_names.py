@@ -16,11 +16,11 @@ import pytest
 
 from cli.conftest import Run
 from framefeed import Catalog, FramefeedError, VideoDataset
+from framefeed._util.text import csv_cell, printable, text_of_cell
 from framefeed.cli import console
 from framefeed.infer.output import Output
 from framefeed.infer.progress import RunProgress
 from framefeed.infer.rows import COLUMNS, read_rows
-from framefeed.texts import csv_cell, printable, text_of_cell
 
 # Sets the title, clears the screen, hides the text, writes over the line, says another name from right to left; markup.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[8m\r\x08\x9b31m\x7f\u202egpj\u2028[red]bold[link=x]\nframefeed: all equal"

@@ -12,7 +12,7 @@ import clips
 from cli.conftest import Run
 from framefeed import Catalog
 from framefeed.prepare import api, gop_clips
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 from prepare.helpers import in_this_process
 
 QUICK = ("--preset", "ultrafast", "--gop", "8")

@@ -16,7 +16,7 @@ import clips
 import damaged
 from cli.conftest import Run
 from framefeed import DecodeError, FramefeedError, VideoDecoder, VideoIndex
-from framefeed.verify import VerifyResult, verify_file
+from framefeed.compare.verify import VerifyResult, verify_file
 from random_damage import make_loss, make_mutant
 
 _MUTANTS = [

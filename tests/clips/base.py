@@ -14,8 +14,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from framefeed import samples
-from framefeed.writing import atomic_path
+from framefeed._util.atomic_write import atomic_path
+from framefeed.testing import samples
 
 # Small enough that the whole zoo is made in a few seconds, large enough for several groups and a clear number.
 # Hardware decoders have a least size, so tests on a GPU make larger ones: CLIP_SIZE=192x160.

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from framefeed import samples
+from framefeed.testing import samples
 
 WIDTH, HEIGHT, FRAMES, GOP = 64, 64, 24, 8
 _PCM_IN_I, _PCM_IN_P = 25, 30  # mb_type of I_PCM in the two sorts of slices

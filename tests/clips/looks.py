@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Literal
 
 from clips.base import ClipKind, clip
-from framefeed.samples import Color
+from framefeed.testing.samples import Color
 
 
 def _color(space: Literal["bt601", "bt709", "bt2020nc"], full_range: bool) -> ClipKind:

@@ -9,7 +9,7 @@ import av
 import numpy as np
 
 from clips.base import EVERY, FRAMES, ClipKind
-from framefeed import samples
+from framefeed.testing import samples
 
 SMALL, LARGE = (96, 64), (128, 96)
 LARGE_FIRST_NUMBER = 500  # a frame of the wrong stream is noticed by its number

@@ -13,7 +13,7 @@ import numpy as np
 from clips.base import EVERY, SIZE, ClipKind, clip, read_packets, remux, source_clip
 from clips.boxes import edit_box, edit_list
 from clips.mpeg import GOOD, OLD
-from framefeed import samples
+from framefeed.testing import samples
 
 B_FRAMES: dict[str, Any] = {"bframes": 3, "gop": 12, "options": {"x264-params": "scenecut=0:b-adapt=0"}}
 OPEN = {"x264-params": "open-gop=1:scenecut=0:b-adapt=0"}

@@ -18,10 +18,11 @@ import clips
 import random_clips
 import standin
 from emulated import Driver
-from framefeed import UnsupportedCodec, VideoDecoder, samples
-from framefeed.decode.annexb import framing
-from framefeed.decode.capabilities import check_supported, library
-from framefeed.native import NativeFrame
+from framefeed import UnsupportedCodec, VideoDecoder
+from framefeed.decode.nvdec.annexb import framing
+from framefeed.decode.nvdec.capabilities import check_supported, library
+from framefeed.media.native import NativeFrame
+from framefeed.testing import samples
 from random_clips import same
 from standin import StandIn, Watched
 

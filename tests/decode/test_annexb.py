@@ -11,9 +11,9 @@ import pytest
 
 from clips.base import read_packets
 from framefeed import VideoIndex
-from framefeed.decode.annexb import Framing, framing
-from framefeed.native import NativeFrame
-from framefeed.samples import write_clip
+from framefeed.decode.nvdec.annexb import Framing, framing
+from framefeed.media.native import NativeFrame
+from framefeed.testing.samples import write_clip
 
 START = b"\0\0\0\1"
 UNITS = [[b"\x65abc"], [b"\x41d", b"\x41efgh"], [b"\x01"], [b"\x41" * 70_000, b"\x06xy", b"\x41z"]]

@@ -11,14 +11,14 @@ import pytest
 
 import clips
 from framefeed import DecodeError, VideoIndex
-from framefeed.decode.cpu import CpuFactory
+from framefeed.decode.cpu.session_cpu import CpuFactory
 from framefeed.decode.engine import Engine
-from framefeed.decode.fake import FakeFactory, FakePicture, fake_bytes
 from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.index.bitstream import PacketKind
-from framefeed.media import open_media
-from framefeed.native import NativeFrame
+from framefeed.media.media import open_media
+from framefeed.media.native import NativeFrame
 from framefeed.source import PacketSource, open_source
+from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from framefeed.types import StreamInfo
 from plan.streams import MadeUpStream, index_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import av
 import pytest
 
-from framefeed.decode.detours import find_detour
+from framefeed.decode.nvdec.detours import find_detour
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from framefeed.decode.engine import Engine
-from framefeed.decode.fake import FakeFactory, FakePicture, fake_bytes
 from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
+from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of
 
 

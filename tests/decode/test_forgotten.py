@@ -9,9 +9,9 @@ from pathlib import Path
 
 import clips
 from framefeed import VideoIndex
-from framefeed.decode.cpu import CpuFactory
+from framefeed.decode.cpu.session_cpu import CpuFactory
 from framefeed.decode.engine import Engine
-from framefeed.media import open_media
+from framefeed.media.media import open_media
 from framefeed.source import open_source
 
 

@@ -12,8 +12,8 @@ import pytest
 import clips
 import standin
 from framefeed import UnsupportedCodec, VideoDecoder
-from framefeed.decode import capabilities
-from framefeed.samples import write_clip
+from framefeed.decode.nvdec import capabilities
+from framefeed.testing.samples import write_clip
 from standin import StandIn
 
 

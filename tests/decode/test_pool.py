@@ -8,9 +8,9 @@ from typing import Any
 
 import clips
 from framefeed import VideoDecoder
-from framefeed.decode.fake import FakeFactory
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.session import Running
+from framefeed.testing.fake_decoder import FakeFactory
 from framefeed.types import StreamInfo
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from framefeed.decode.engine import Engine
-from framefeed.decode.fake import FakeFactory, FakePicture, fake_bytes
 from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
 from framefeed.source import CutOff
+from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of
 
 

@@ -24,10 +24,10 @@ from framefeed import (
     VideoDataset,
     VideoDecoder,
     VideoLoader,
-    samples,
 )
-from framefeed.data.assembly import locate_samples
-from framefeed.data.videos import OpenVideo
+from framefeed.batch.assembly import locate_samples
+from framefeed.batch.videos import OpenVideo
+from framefeed.testing import samples
 from standin import StandIn
 
 KINDS = ("h264_b_pyramid", "h264_one_group", "hevc_open_gop", "h264_ts", "vp9_alt_ref", "vp8_alt_ref")
@@ -92,7 +92,7 @@ def test_requests_in_order(
     """What was read ahead for them is what would have come without."""
     path = clips.make(name, clip_folder)
     truth, reader = _truth(path), gpu.reader(VideoDecoder(path))
-    monkeypatch.setattr("framefeed.reading_cuda.WINDOW_BYTES", (0, budget * truth[0].numel()))
+    monkeypatch.setattr("framefeed.decoder.reading_cuda.WINDOW_BYTES", (0, budget * truth[0].numel()))
     for _ in range(2):
         for start in range(0, len(truth), length):
             wanted = np.arange(start, min(start + length, len(truth)))
@@ -228,7 +228,7 @@ def test_memory_over_many_batches(
 ) -> None:
     """What is allocated on the device, and how many decoders there are, does not depend on how long one reads."""
     # Each thread gets memory of that size when it needs it first, which may be late.
-    monkeypatch.setattr("framefeed.data.workshop_cuda.MAX_SCRATCH_FRAMES", 4)
+    monkeypatch.setattr("framefeed.batch.workshop_cuda.MAX_SCRATCH_FRAMES", 4)
     paths = [str(clips.make(name, clip_folder)) for name in ("h264_b_pyramid", "hevc_open_gop")]
     processing = {
         "whole": ProcessDesc(type="byte"),
@@ -458,7 +458,7 @@ def test_decoders_are_not_made_again_for_another_size(gpu: StandIn, tmp_path: Pa
 
 def test_streams_of_decoders_are_used_again(gpu: StandIn, clip_folder: Path) -> None:
     """What belongs to a stream stays for ever, and decoders come and go."""
-    from framefeed.process import surfaces
+    from framefeed.convert.cuda import surfaces
 
     readers = [gpu.reader(VideoDecoder(clips.make(name, clip_folder))) for name in KINDS]
     numbers = np.arange(0, 40, 6)

@@ -15,9 +15,11 @@ import torch
 
 import clips
 import standin
-from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader, driver, samples
-from framefeed.data.assembly import locate_samples
-from framefeed.data.work import Taken
+from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
+from framefeed.batch.assembly import locate_samples
+from framefeed.batch.work import Taken
+from framefeed.cuda import driver
+from framefeed.testing import samples
 from standin import StandIn
 
 BYTES = {"default": ProcessDesc(type="byte")}
@@ -197,7 +199,7 @@ def test_an_iterator_that_is_closed_while_a_thread_reads(
     gpu: StandIn, clip_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its frames are not written over before that is done."""
-    workshop_cuda: Any = importlib.import_module("framefeed.data.workshop_cuda")
+    workshop_cuda: Any = importlib.import_module("framefeed.batch.workshop_cuda")
     path = clips.make("h264_b_pyramid", clip_folder)
     truth = _truth(path)
     finish, arrived, go = workshop_cuda.finish_frames, threading.Event(), threading.Event()
@@ -257,7 +259,7 @@ class _Gate:
 def test_the_latest_use_of_a_kept_frame_is_noted(gpu: StandIn, clip_folder: Path) -> None:
     """Two batches read it on one stream; whoever writes there next waits for the later of the two."""
     dataset = VideoDataset(clips.make("h264_b_pyramid", clip_folder), processing=BYTES)
-    workshop = importlib.import_module("framefeed.data.workshop_cuda").CudaWorkshop(standin.DEVICE, 1 << 30)
+    workshop = importlib.import_module("framefeed.batch.workshop_cuda").CudaWorkshop(standin.DEVICE, 1 << 30)
     gate = workshop._lock = _Gate()
     video = dataset.videos[0]
 
@@ -314,7 +316,7 @@ def test_no_memory_for_a_decoder(gpu: StandIn, clip_folder: Path, monkeypatch: p
         raise RuntimeError("cuvidCreateDecoder returned CUDA_ERROR_OUT_OF_MEMORY")
 
     with monkeypatch.context() as patch:
-        patch.setattr("framefeed.decode.nvdec.NvdecFactory.make_decoder", full)
+        patch.setattr("framefeed.decode.nvdec.session_nvdec.NvdecFactory.make_decoder", full)
         with pytest.raises(torch.cuda.OutOfMemoryError, match=rf"{path.name}: the GPU's memory is full"):
             reader.read(np.array([3]))
     assert torch.equal(reader.read(np.array([3]))[0], _truth(path)[3])

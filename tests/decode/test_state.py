@@ -13,10 +13,11 @@ import av
 import pytest
 
 from clips.base import read_packets, remux
-from framefeed import VideoDecoder, VideoIndex, samples
+from framefeed import VideoDecoder, VideoIndex
+from framefeed.decode.cpu.jpeg_headers import MissingTables, remembered_of
 from framefeed.decode.default import cpu_engine
-from framefeed.decode.jpeg_headers import MissingTables, remembered_of
 from framefeed.index.bitstream import has_several_slices, nal_length_size
+from framefeed.testing import samples
 from random_damage import Answer, ask, check, linear_truth
 
 _QUIET = "log-level=none"

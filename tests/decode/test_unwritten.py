@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framefeed.decode.unwritten import Blocks, _in_blocks, _Memory
+from framefeed.decode.cpu.unwritten import Blocks, _in_blocks, _Memory
 
 
 @pytest.mark.parametrize("height", [16, 32, 48, 96, 120, 144, 240, 360, 480, 576, 720, 1080])

@@ -11,9 +11,10 @@ import av.logging
 import pytest
 
 from clips.base import read_packets
-from framefeed import VideoIndex, samples
-from framefeed.decode.vectors import EXPORTED, picture_header, strays_of
-from framefeed.index.container import make_context
+from framefeed import VideoIndex
+from framefeed.decode.cpu.vectors import EXPORTED, picture_header, strays_of
+from framefeed.index.containers.container import make_context
+from framefeed.testing import samples
 from framefeed.types import StreamInfo
 from random_damage import check, make_mutant
 

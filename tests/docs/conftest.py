@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.camera_clips import write_camera_clips
 from framefeed import Catalog
-from framefeed.bench.camera_clips import write_camera_clips
-from framefeed.infer.shapes import ShapeDetector, export
-from framefeed.samples import write_clip, write_samples
+from framefeed.testing.samples import write_clip, write_samples
+from framefeed.testing.shape_detector import ShapeDetector, export
 
 FRAMES = 90
 

@@ -15,7 +15,7 @@ import pytest
 
 import test_layers
 from docs.pages import ROOT
-from framefeed.versions import source_digest
+from framefeed._util.versions import source_digest
 
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"

@@ -106,7 +106,7 @@ def test_every_block_says_what_it_is() -> None:
         "framefeed index videos --no-such-option",
         "framefeed nothing",
         "make nothing",
-        "python -m framefeed.bench --no-such-option",
+        "python -m benchmarks.decoder --no-such-option",
         "python examples/clips/main.py --no-such-option",
         "python examples/nothing.py",
         "pip install .[nothing]",

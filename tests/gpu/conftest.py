@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import interpreted
-from framefeed.versions import source_digest
+from framefeed._util.versions import source_digest
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"

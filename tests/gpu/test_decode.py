@@ -11,21 +11,13 @@ import pytest
 import torch
 
 import clips
-from framefeed import (
-    DecodeError,
-    FramefeedError,
-    Resize,
-    UnsupportedCodec,
-    VideoDataset,
-    VideoDecoder,
-    VideoLoader,
-    samples,
-)
-from framefeed.decode.annexb import framing
+from framefeed import DecodeError, FramefeedError, Resize, UnsupportedCodec, VideoDataset, VideoDecoder, VideoLoader
+from framefeed.cuda.driver import Event
 from framefeed.decode.default import cuda_engine
-from framefeed.decode.nvcuvid import parse_sequence
-from framefeed.driver import Event
-from framefeed.native import NativeFrame
+from framefeed.decode.nvdec.annexb import framing
+from framefeed.decode.nvdec.nvcuvid import parse_sequence
+from framefeed.media.native import NativeFrame
+from framefeed.testing import samples
 from random_clips import same
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -105,7 +97,7 @@ def test_requests_in_order(
     name: str, length: int, budget: int, clip_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read ahead for them is what would have come without."""
-    from framefeed import reading_cuda
+    from framefeed.decoder import reading_cuda
 
     decoder = _on_gpu(clips.make(name, clip_folder))
     every = decoder.get_all_frames().data

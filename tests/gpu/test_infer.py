@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from framefeed import VideoIndex, infer
 from framefeed.infer.segments import sampled_frames
-from framefeed.infer.shapes import Painted, ShapeDetector, export, painted_boxes, write_shape_clip
 from framefeed.plan import plan_frames
+from framefeed.testing.shape_detector import Painted, ShapeDetector, export, painted_boxes, write_shape_clip
 
 WIDTH, HEIGHT = 320, 240
 SIZE = (256, 320)

@@ -16,15 +16,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from framefeed.native import NativeFrame
-from framefeed.process.base import YCbCrWriter
-from framefeed.process.conversion import Conversion, SurfaceFormat
-from framefeed.process.cuda import batch_layout, convert, copy_pictures, finish, finish_pictures, placement
-from framefeed.process.desc import BoundDesc, Draw, ProcessDesc
-from framefeed.process.finish import Finisher
-from framefeed.process.rgb import RgbWriter
-from framefeed.process.tables import TableRing, on_stream
-from framefeed.process.transforms import Geometry
+from framefeed.convert.conversion import Conversion, SurfaceFormat
+from framefeed.convert.cpu.base import YCbCrWriter
+from framefeed.convert.cpu.rgb import RgbWriter
+from framefeed.convert.cuda.launch import batch_layout, convert, copy_pictures, finish, finish_pictures, placement
+from framefeed.convert.cuda.tables import TableRing, on_stream
+from framefeed.convert.desc import BoundDesc, Draw, ProcessDesc
+from framefeed.convert.finish import Finisher
+from framefeed.convert.transforms import Geometry
+from framefeed.media.native import NativeFrame
 from framefeed.types import Orientation, StreamInfo
 
 STREAM = StreamInfo(

@@ -83,8 +83,8 @@ def test_no_decoder_is_made_after_the_first_epoch(clip_folder: Path) -> None:
 
 def _allocated() -> int:
     """Device memory without that of streams and of decoders, which stays."""
-    from framefeed.decode.nvdec import NvdecSession
-    from framefeed.process.surfaces import Lane
+    from framefeed.convert.cuda.surfaces import Lane
+    from framefeed.decode.nvdec.session_nvdec import NvdecSession
 
     stays: list[torch.Tensor | None] = []
     for thing in gc.get_objects():

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.camera_clips import write_camera_clips
 from framefeed import MultiCameraDataset, PacketDataset, PacketDecoder, ProcessDesc, VideoClipSampler, VideoLoader
-from framefeed.bench.camera_clips import write_camera_clips
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.encoders import usual_priority
+from framefeed._util.encoders import usual_priority
 from framefeed.index.bitstream import HEAD, PacketKind, make_classifier
 
 DECODERS = {"av1": "libdav1d"}

@@ -10,9 +10,10 @@ import av
 import pytest
 
 from clips.base import read_packets, remux
-from framefeed import VideoIndex, samples
+from framefeed import VideoIndex
 from framefeed.index.scan import scan
-from framefeed.media import open_media
+from framefeed.media.media import open_media
+from framefeed.testing import samples
 from random_damage import check, linear_truth
 
 _X264 = {"codec": "libx264", "options": {"x264-params": "bframes=2:b-adapt=0:scenecut=0"}}

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 import clips
 from clips.base import read_packets, remux
-from framefeed import VideoIndex, samples
+from framefeed import VideoIndex
 from framefeed.index.bitstream.bits import BitReader, unescape
 from framefeed.index.bitstream.columns import WORD, BitColumns
 from framefeed.index.bitstream.gaps import in_read_sequences, open_ends, order_gaps
 from framefeed.index.scan import scan
-from framefeed.media import open_media
+from framefeed.media.media import open_media
+from framefeed.testing import samples
 
 
 def _bits(rng: random.Random, count: int) -> list[bytes]:

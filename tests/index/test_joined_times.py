@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from framefeed import VideoDecoder
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import RawPackets, build_table
-from framefeed.samples import painted_frame, write_clip
+from framefeed.testing.samples import painted_frame, write_clip
 
 ENCODERS: list[tuple[str, dict[str, str]]] = [
     ("libx264", {"x264-params": "keyint=25:min-keyint=25:open-gop=1:bframes=2:scenecut=0"}),

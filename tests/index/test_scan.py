@@ -17,11 +17,11 @@ from framefeed import InvalidFile, UnsupportedStream, VideoIndex
 from framefeed.index import decode_once, order
 from framefeed.index import scan as scanning
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.container import NoPictureSize, stream_info
+from framefeed.index.containers.container import NoPictureSize, stream_info
 from framefeed.index.table import DISCARD, KEY
-from framefeed.media import PathMedia, open_media, read_rows
-from framefeed.samples import write_clip
+from framefeed.media.media import PathMedia, open_media, read_rows
 from framefeed.source import open_source
+from framefeed.testing.samples import write_clip
 from framefeed.types import NO_PTS, Orientation
 
 KINDS = sorted(clips.KINDS)

@@ -21,10 +21,10 @@ from clips.base import new_packet, read_packets, remux
 from clips.boxes import box, edit_box, edit_list, find_box
 from framefeed import FramefeedError, VideoIndex
 from framefeed.index import scan as scanning
-from framefeed.index.scan_plain import scan_plain
+from framefeed.index.containers.scan_plain import scan_plain
 from framefeed.index.table import PacketTable
-from framefeed.media import BLOCK, open_media
-from framefeed.samples import Color, write_clip
+from framefeed.media.media import BLOCK, open_media
+from framefeed.testing.samples import Color, write_clip
 
 PLAIN = {
     "color_hevc_10bit_2020",

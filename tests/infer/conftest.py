@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from framefeed.infer.shapes import ShapeDetector, export, write_shape_clip
+from framefeed.testing.shape_detector import ShapeDetector, export, write_shape_clip
 from infer.truth import HEIGHT, SIZE, WIDTH
 
 

@@ -23,7 +23,7 @@ from framefeed.infer.engines import choose_device, model_identity, open_engine
 from framefeed.infer.engines import onnx as onnx_module
 from framefeed.infer.engines.base import named_outputs, parse_names
 from framefeed.infer.fit import fit_frames
-from framefeed.infer.shapes import CLASSES, ShapeDetector, export
+from framefeed.testing.shape_detector import CLASSES, ShapeDetector, export
 from infer.truth import SIZE
 
 CPU = torch.device("cpu")

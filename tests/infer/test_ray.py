@@ -22,8 +22,8 @@ from framefeed.infer import ray as ray_module
 from framefeed.infer.options import Options
 from framefeed.infer.ray import RayOptions, ray_options
 from framefeed.infer.segments import Segment
-from framefeed.infer.shapes import ShapeDetector
 from framefeed.infer.work import Finished, VideoRef, WorkerStats
+from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE, check_rows
 
 ray = pytest.importorskip("ray")

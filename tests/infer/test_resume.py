@@ -19,9 +19,9 @@ import torch
 
 from framefeed import OutputError, StateError, infer
 from framefeed.infer.rows import RowWriter, read_rows
-from framefeed.infer.shapes import ShapeDetector
 from framefeed.infer.work import Finished
 from framefeed.infer.worker import Worker
+from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE
 from infer.zygote import Zygote
 

@@ -17,9 +17,9 @@ import damaged
 from framefeed import Catalog, InvalidFile, ModelError, OutputError, VideoIndex, infer
 from framefeed.infer.rows import FOUND, read_rows, sorted_found
 from framefeed.infer.segments import sampled_frames
-from framefeed.infer.shapes import CLASSES, ShapeDetector, write_shape_clip
 from framefeed.plan import plan_frames
-from framefeed.source.store import pack
+from framefeed.store.store import pack
+from framefeed.testing.shape_detector import CLASSES, ShapeDetector, write_shape_clip
 from infer.truth import HEIGHT, SIZE, WIDTH, check_rows
 
 SKIP = 7
@@ -145,7 +145,7 @@ def test_only_what_the_plan_has_is_decoded(tmp_path: Path, models: Mapping[str, 
 
 def test_the_frames_are_the_right_ones(clips: list[Path]) -> None:
     """The number that each frame carries in its top rows is read by the model itself."""
-    from framefeed.samples import read_number, write_clip
+    from framefeed.testing.samples import read_number, write_clip
 
     path = clips[0].with_name("numbers.mp4")
     write_clip(path, frames=60, width=WIDTH, height=HEIGHT, gop=20, bframes=2)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from framefeed.infer.shapes import Painted, painted_boxes
+from framefeed.testing.shape_detector import Painted, painted_boxes
 
 WIDTH, HEIGHT = 128, 96
 SIZE = (128, 128)  # of the detector's input: height and width

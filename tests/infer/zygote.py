@@ -71,8 +71,9 @@ def serve() -> None:
     import torch
 
     from framefeed import infer
-    from framefeed.decode import cpu  # noqa: F401
-    from framefeed.index import catalog_build, order, scan  # noqa: F401
+    from framefeed.catalog import build as catalog_build  # noqa: F401
+    from framefeed.decode.cpu import session_cpu as cpu  # noqa: F401
+    from framefeed.index import order, scan  # noqa: F401
     from framefeed.infer import api  # noqa: F401
     from framefeed.infer.suppress import find_suppressor
 

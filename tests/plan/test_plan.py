@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framefeed.decode.engine import Engine
-from framefeed.decode.fake import FakeFactory, FakePicture, fake_bytes
 from framefeed.index.bitstream import PacketKind
 from framefeed.plan import Cursor, plan_frames, random_frame_cost
 from framefeed.plan.schedule import choose_wide_jobs
+from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of, streams
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framefeed import VideoDecoder, samples
+from framefeed import VideoDecoder
 from framefeed.plan.ticks import Ticks, exact_fraction, exact_time
+from framefeed.testing import samples
 
 BASES = [Fraction(1, n) for n in (1000, 10240, 11988, 12800, 15360, 30000, 90000, 44100, 10**9)] + [
     Fraction(1001, 24000)

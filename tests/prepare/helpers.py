@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed import VideoDecoder
-from framefeed.index import Catalog
+from framefeed.catalog import Catalog
 from framefeed.prepare.options import Options
 from framefeed.prepare.task import Outcome, Task, prepare_video
 

@@ -13,9 +13,9 @@ import torch
 
 import clips
 from framefeed import VideoDecoder, VideoIndex
+from framefeed.compare.verify import verify_file
 from framefeed.prepare import task
-from framefeed.samples import painted_frame, plane_samples, write_clip
-from framefeed.verify import verify_file
+from framefeed.testing.samples import painted_frame, plane_samples, write_clip
 from prepare.helpers import prepare_one, prepared, rgb
 
 TURNED = tuple(name for name in clips.KINDS if "rotated" in name or "mirrored" in name)

@@ -16,7 +16,7 @@ from framefeed.prepare.cost import FRAMES_EACH, Piece, measure_costs
 from framefeed.prepare.gop_report import GopReport, GopRow
 from framefeed.prepare.options import Options
 from framefeed.prepare.plot import report_plot
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 from prepare.helpers import in_this_process
 
 GOPS = [1, 6, 24]

@@ -18,7 +18,7 @@ from framefeed import prepare
 from framefeed.prepare import api
 from framefeed.prepare.record import Record
 from framefeed.prepare.task import Outcome, Task, prepare_video
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 from prepare.helpers import content, in_this_process
 
 QUICK: dict[str, Any] = {"preset": "ultrafast", "gop": 5, "progress": False}

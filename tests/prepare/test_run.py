@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import clips
+from catalog.catalog_help import close_folder
 from framefeed import Catalog, InvalidFile, OutputError, StateError, VideoDataset, prepare
-from framefeed.index.catalog import BadFile
+from framefeed.catalog.catalog import BadFile
+from framefeed.compare.verify import verify_file
 from framefeed.prepare import api, workers
-from framefeed.samples import write_clip
-from framefeed.source.store import pack
-from framefeed.verify import verify_file
-from index.catalog_help import close_folder
+from framefeed.store.store import pack
+from framefeed.testing.samples import write_clip
 from prepare.helpers import content, in_this_process
 
 TINY: dict[str, Any] = {"width": 64, "height": 48, "frames": 12, "options": {"preset": "ultrafast"}}

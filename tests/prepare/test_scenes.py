@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from framefeed import VideoDecoder, prepare
 from framefeed.prepare import api
 from framefeed.prepare.scenes import HEIGHT, WIDTH, find_cuts, measure
-from framefeed.samples import plane_samples, write_clip
+from framefeed.testing.samples import plane_samples, write_clip
 from prepare.helpers import in_this_process
 
 Frames = list[NDArray[np.float32]]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from framefeed.readers import READERS
-from framefeed.samples import write_clip
+from framefeed.testing.samples import write_clip
 
 FRAMES = 48
 # decord2 does not read widths below 128.

@@ -13,7 +13,7 @@ import torch
 import clips
 from framefeed import DecodeError, FramefeedError, FrameIndexError, InvalidFile, SourceError
 from framefeed.readers import READERS, AbstractVideoReader, open_reader, usable
-from framefeed.samples import read_number
+from framefeed.testing.samples import read_number
 from readers.conftest import CLIPS, FRAMES
 
 HERE = [info.name for info in usable("cpu") if info.usable]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from framefeed import Catalog
-from framefeed.samples import plane_samples, write_clip
+from framefeed.testing.samples import plane_samples, write_clip
 
 GOP = 8
 LENGTHS = (24, 20, 8, 33, 1, 16, 40, 12)

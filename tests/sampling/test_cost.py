@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from framefeed import Catalog, ProcessDesc, VideoDataset, VideoLoader
-from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
+from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.plan import plan_frames, random_frame_cost
-from framefeed.samples import write_clip
 from framefeed.sampling import (
     Excerpt,
     FileFirst,
@@ -19,6 +18,7 @@ from framefeed.sampling import (
     decoding_cost,
     memory_needed,
 )
+from framefeed.testing.samples import write_clip
 
 BATCH = 16
 FRAME_BYTES = 3 * 64 * 48

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
+from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.sampling import (
     Correlation,
     FileFirst,

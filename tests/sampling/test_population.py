@@ -10,9 +10,9 @@ import pytest
 
 import clips
 from framefeed import Catalog, CatalogError
-from framefeed.data.orders import Layout
-from framefeed.index.catalog_file import write_file
-from framefeed.index.catalog_rows import encode
+from framefeed.catalog.arrow_file import write_file
+from framefeed.catalog.catalog_rows import encode
+from framefeed.dataset.orders import Layout
 from framefeed.sampling import Population
 
 from .conftest import LENGTHS

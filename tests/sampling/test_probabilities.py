@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
+from framefeed.dataset.orders import Buffered, Chunked, Layout, Order, Sequential, Shuffle
 from framefeed.sampling import (
     FileFirst,
     Independent,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from framefeed import Catalog
-from framefeed.data.orders import Buffered, Chunked, Sequential, Shuffle
+from framefeed.dataset.orders import Buffered, Chunked, Sequential, Shuffle
 from framefeed.sampling import (
     Correlation,
     Entry,

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from framefeed import Catalog, FrameIndexError, InvalidFile, SourceError, VideoDecoder
-from framefeed.index.catalog import NotInCatalog
+from framefeed.catalog.catalog import NotInCatalog
 from framefeed.sampling import FrameValues, measure_luma, read_values
 
 from .conftest import LENGTHS, level

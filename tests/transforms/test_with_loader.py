@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from framefeed import ProcessDesc, VideoDataset, VideoLoader, samples
-from framefeed.samples import write_clip
+from framefeed import ProcessDesc, VideoDataset, VideoLoader
+from framefeed.testing import samples
+from framefeed.testing.samples import write_clip
 from framefeed.transforms import SampleLabels, VideoAugmentation, standard_video_augmentations
 
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import framefeed
+from framefeed._util.text import printable
 from framefeed.cli import (
     bench,
     demo,
@@ -28,7 +29,6 @@ from framefeed.cli import (
     verify,
 )
 from framefeed.errors import FramefeedError
-from framefeed.texts import printable
 
 __all__ = ["build_parser", "main"]
 

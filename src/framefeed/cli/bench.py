@@ -16,8 +16,8 @@ from framefeed.cli import exercise
 from framefeed.cli.arguments import count, search_here, seconds, whole
 
 if TYPE_CHECKING:
-    from framefeed.bench.suite.config import Config
-    from framefeed.bench.suite.videos import Video
+    from framefeed.compare.compared_videos import Video
+    from framefeed.compare.config import Config
 
 __all__ = ["add_parser", "progress"]
 
@@ -102,14 +102,14 @@ def _add_exercise(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
-    from framefeed.bench.suite.agree import agreement
-    from framefeed.bench.suite.config import CASES, Config
-    from framefeed.bench.suite.report import page
-    from framefeed.bench.suite.run import Bench, find_readers
-    from framefeed.bench.suite.worker import reader_class
+    from framefeed._util.atomic_write import write
     from framefeed.cli import console
+    from framefeed.compare.agree import agreement
+    from framefeed.compare.config import CASES, Config
+    from framefeed.compare.reader_process import reader_class
+    from framefeed.compare.report_page import page
+    from framefeed.compare.suite import Bench, find_readers
     from framefeed.readers import READERS
-    from framefeed.writing import write
 
     search = search_here()
     try:
@@ -185,8 +185,8 @@ def _other(path: Path | None) -> dict[str, Any] | None:
 
 
 def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int, str], None]) -> list[Video]:
-    from framefeed.bench.suite.config import requests
-    from framefeed.bench.suite.videos import REFERENCES, TINY, generate, open_video
+    from framefeed.compare.compared_videos import REFERENCES, TINY, generate, open_video
+    from framefeed.compare.config import requests
 
     if not args.files:
         names, changes = (TINY, {"frames": 120, "width": 320, "height": 180}) if args.quick else (tuple(REFERENCES), {})
@@ -218,7 +218,7 @@ def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from framefeed.texts import printable
+    from framefeed._util.text import printable
 
     stderr = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))

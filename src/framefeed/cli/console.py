@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from framefeed import texts
+from framefeed._util import text as texts
 
 __all__ = ["Report", "make_table", "print_error", "print_json", "print_lines", "print_table", "progress"]
 

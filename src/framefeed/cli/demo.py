@@ -79,8 +79,8 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
-    from framefeed import samples
     from framefeed.cli import console
+    from framefeed.testing import samples
 
     began = time.perf_counter()
     with _folder(args.folder) as folder, console.progress("six clips", show=not args.json) as report:
@@ -116,9 +116,10 @@ def _folder(chosen: Path | None) -> Iterator[Path]:
 def _check(path: Path) -> ClipResult:
     import numpy as np
 
-    from framefeed import VideoDecoder, samples
+    from framefeed import VideoDecoder
     from framefeed.cli.facts import group_sizes
-    from framefeed.verify import verify_file
+    from framefeed.compare.verify import verify_file
+    from framefeed.testing import samples
 
     result = verify_file(path, sample=RANDOM_FRAMES, seed=SEED)
     frames = list(result.random_frames)

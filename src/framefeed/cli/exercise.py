@@ -48,12 +48,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
-    from framefeed.bench.exercise.page import exercise_plot
-    from framefeed.bench.exercise.run import Exercise, find_ways, prepare
+    from framefeed._util.atomic_write import write
+    from framefeed._util.limits import available_cpus
     from framefeed.cli import console
     from framefeed.cli.bench import progress
-    from framefeed.machine import available_cpus
-    from framefeed.writing import write
+    from framefeed.compare.exercise.exercise import Exercise, find_ways, prepare
+    from framefeed.compare.exercise.exercise_page import exercise_plot
 
     interrupted = False
     with progress(show=not args.json) as report:
@@ -90,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(document: dict[str, Any], measured: list[dict[str, Any]]) -> None:
-    from framefeed.bench.exercise.page import independent_rate
     from framefeed.cli import console
+    from framefeed.compare.exercise.exercise_page import independent_rate
 
     size = document["configuration"]["batch_size"]
     rows = []

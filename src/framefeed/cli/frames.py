@@ -144,8 +144,8 @@ def _read(decoder: VideoDecoder, numbers: list[int]) -> Iterator[tuple[int, Fram
 
 def _write(path: Path, number: int, frame: Frame) -> dict[str, Any]:
     from framefeed import OutputError
+    from framefeed._util.atomic_write import write
     from framefeed.cli.png import encode_png
-    from framefeed.writing import write
 
     height, width, _ = frame.data.shape
     picture = encode_png(frame.data.numpy())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from framefeed.index.catalog import BadFile
+    from framefeed.catalog.catalog import BadFile
 
 __all__ = ["add_parser"]
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace) -> int:
     from framefeed.cli import console
-    from framefeed.source.store import SHARD_SIZE, pack
+    from framefeed.store.store import SHARD_SIZE, pack
 
     packed = pack(
         args.catalog,
@@ -91,7 +91,7 @@ def _pack(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     from framefeed.cli import console
-    from framefeed.source.store import verify
+    from framefeed.store.store import verify
 
     found = verify(args.verify, progress=False if args.json or args.quiet else None)
     if args.json:
@@ -120,7 +120,7 @@ def _as_json(bad: list[BadFile]) -> list[dict[str, str]]:
 
 
 def _size(text: str) -> int:
-    from framefeed.data import parse_bytes
+    from framefeed._util.limits import parse_bytes
 
     try:
         size = parse_bytes(text)

@@ -178,9 +178,9 @@ def _report(args: argparse.Namespace, given: dict[str, Any]) -> int:
     import json
 
     from framefeed import prepare
+    from framefeed._util.atomic_write import write
     from framefeed.cli import console
     from framefeed.prepare.plot import report_plot
-    from framefeed.writing import write
 
     found = prepare.report(args.paths, **given)
     if args.output is not None:

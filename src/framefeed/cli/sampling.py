@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from framefeed.cli.arguments import count, whole
 
 if TYPE_CHECKING:
-    from framefeed.index.catalog import Catalog
+    from framefeed.catalog.catalog import Catalog
     from framefeed.sampling import Correlation, Row, Study
 
 __all__ = ["add_parser"]
@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from framefeed import Catalog
-    from framefeed.bench.scatter import study_plot
+    from framefeed._util.atomic_write import write
+    from framefeed.charts.scatter import study_plot
     from framefeed.cli import console
     from framefeed.errors import FramefeedError
     from framefeed.sampling import study
-    from framefeed.writing import write
 
     with Catalog.open(args.catalog) as catalog:
         try:
@@ -178,7 +178,7 @@ def _progress(*, show: bool) -> Iterator[Any]:
 
 
 def _size(text: str) -> int:
-    from framefeed.data import parse_bytes
+    from framefeed._util.limits import parse_bytes
 
     try:
         return parse_bytes(text)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from framefeed.cli.arguments import whole
 
 if TYPE_CHECKING:
+    from framefeed.compare.verify import VerifyResult
     from framefeed.errors import FramefeedError
-    from framefeed.verify import VerifyResult
 
 __all__ = ["add_parser"]
 
@@ -40,8 +40,8 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
     from framefeed.cli import console
+    from framefeed.compare.verify import verify_file
     from framefeed.errors import FramefeedError
-    from framefeed.verify import verify_file
 
     results: list[VerifyResult] = []
     errors: list[FramefeedError] = []

@@ -8,15 +8,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from numpy.typing import ArrayLike
 
+from framefeed._util.fork import in_forked_children
+from framefeed._util.limits import available_cpus
+from framefeed._util.nvtx import DECODE, PLAN
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Failures, Sink, decode_error, run_job
 from framefeed.decode.runs import RunTask
 from framefeed.decode.session import Running, SessionFactory, Taker
-from framefeed.forking import in_forked_children
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
-from framefeed.machine import available_cpus
-from framefeed.marks import DECODE, PLAN
 from framefeed.plan import Plan, plan_frames
 from framefeed.plan.frames import with_whole_group
 from framefeed.plan.schedule import choose_wide_jobs, wide_threads

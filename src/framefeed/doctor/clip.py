@@ -81,7 +81,7 @@ def decode_on_gpu(name: str) -> Finding:
 
 @contextlib.contextmanager
 def _clip(name: str) -> Iterator[Path]:
-    from framefeed.samples import write_clip
+    from framefeed.testing.samples import write_clip
 
     with tempfile.TemporaryDirectory(prefix="framefeed-doctor-") as folder:
         path = Path(folder) / "clip.mp4"
@@ -103,6 +103,6 @@ def _read(path: Path, device: str) -> tuple[torch.Tensor, float]:
 
 def _wrong_number(pictures: torch.Tensor) -> str:
     """Which frame is not the one that was asked for; empty where all are."""
-    from framefeed.samples import wrong_number
+    from framefeed.testing.samples import wrong_number
 
     return wrong_number(pictures.numpy(), _order())

@@ -84,13 +84,13 @@ def _has_decoder(name: str) -> bool:
 
 
 def _cpus() -> Finding:
-    from framefeed.machine import available_cpus
+    from framefeed._util.limits import available_cpus
 
     return Finding("ok", f"{available_cpus()} of {os.cpu_count()} for this process")
 
 
 def _memory() -> Finding:
-    from framefeed.machine import physical_memory, usable_memory
+    from framefeed._util.limits import physical_memory, usable_memory
 
     return Finding("ok", f"{size_text(usable_memory())} of {size_text(physical_memory())} for this process")
 

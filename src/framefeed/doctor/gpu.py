@@ -156,7 +156,7 @@ def _pynvvideocodec() -> Finding:
     version = _version("PyNvVideoCodec")
     if version is None:
         return Finding("problem", "not installed", 'pip install "framefeed[cuda]"')
-    from framefeed.decode.capabilities import NO_VIDEO_LIBRARY, capabilities
+    from framefeed.decode.nvdec.capabilities import NO_VIDEO_LIBRARY, capabilities
     from framefeed.errors import MissingBackend
 
     try:
@@ -172,7 +172,7 @@ def _pynvvideocodec() -> Finding:
 def _decoding_units() -> Finding:
     import torch
 
-    from framefeed.decode.capabilities import num_units
+    from framefeed.decode.nvdec.capabilities import num_units
 
     found: list[dict[str, Any]] = [
         {
@@ -189,7 +189,7 @@ def _decoding_units() -> Finding:
 
 def _formats(device: int) -> list[dict[str, Any]]:
     """What a GPU can decode."""
-    from framefeed.decode.capabilities import EXACT_CODECS, capabilities
+    from framefeed.decode.nvdec.capabilities import EXACT_CODECS, capabilities
     from framefeed.errors import MissingBackend
 
     formats = []
@@ -213,9 +213,9 @@ def _kernels() -> Finding:
     import numpy as np
     import torch
 
-    from framefeed.process.conversion import Conversion, SurfaceFormat
-    from framefeed.process.cuda import convert
-    from framefeed.samples import paint, read_number
+    from framefeed.convert.conversion import Conversion, SurfaceFormat
+    from framefeed.convert.cuda.launch import convert
+    from framefeed.testing.samples import paint, read_number
 
     began = time.perf_counter()
     number = 1234

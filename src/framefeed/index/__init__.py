@@ -1,20 +1,7 @@
-"""Files -> packet tables. Demuxes, never decodes pictures for their own sake."""
+"""A file becomes a table of its packets. Demuxes, never decodes."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from framefeed.index.video_index import VideoIndex
 
-if TYPE_CHECKING:
-    from framefeed.index.catalog import Catalog
-    from framefeed.index.video_index import VideoIndex
-
-__all__ = ["Catalog", "VideoIndex"]
-
-_HOME = {"Catalog": "catalog", "VideoIndex": "video_index"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:  # loaded on demand: pyarrow takes a tenth of a second to import
-        return getattr(importlib.import_module(f"framefeed.index.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'framefeed.index' has no attribute {name!r}")
+__all__ = ["VideoIndex"]

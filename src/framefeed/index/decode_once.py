@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from framefeed.errors import UnsupportedStream
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.container import MAX_REORDER, Scan, make_context, open_container
+from framefeed.index.containers.container import MAX_REORDER, Scan, make_context, open_container
 from framefeed.index.order import order_of_types
 from framefeed.index.table import decode_starts
-from framefeed.media import Media
-from framefeed.native import NativeFrame
+from framefeed.media.media import Media
+from framefeed.media.native import NativeFrame
 
 __all__ = ["decode_once"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed.index.bitstream import PacketKind, has_known_faults
-from framefeed.index.container import MAX_REORDER, Scan
+from framefeed.index.containers.container import MAX_REORDER, Scan
 from framefeed.types import NO_PTS
 
 __all__ = ["needs_decoding", "order_of_types"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 
 from framefeed.errors import InvalidFile
-from framefeed.index.container import (
+from framefeed.index.containers.container import (
     NoPictureSize,
     Scan,
     choose_stream,
     is_mp4,
     open_container,
 )
-from framefeed.index.scan_demuxed import scan_by_demuxer
-from framefeed.index.scan_mp4 import scan_mp4
-from framefeed.index.scan_plain import scan_plain
-from framefeed.media import Media
+from framefeed.index.containers.scan_demuxed import scan_by_demuxer
+from framefeed.index.containers.scan_mp4 import scan_mp4
+from framefeed.index.containers.scan_plain import scan_plain
+from framefeed.media.media import Media
 
 # FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
 # It reads no further than this for them.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.cached import cached_property
+from framefeed._util.lazy_property import cached_property
 from framefeed.index.bitstream import PacketKind
 from framefeed.types import NO_PTS
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from framefeed.errors import InvalidFile
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable, build_table, presentation_order
-from framefeed.media import Fingerprint, Media, open_media
+from framefeed.media.media import Fingerprint, Media, open_media
 from framefeed.types import StreamInfo, VideoStreamMetadata
 
 __all__ = ["Stored", "VideoIndex"]

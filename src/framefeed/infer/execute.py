@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from framefeed.catalog.catalog import BadFile
 from framefeed.errors import CatalogError, InvalidFile, OutputError
-from framefeed.index.catalog import BadFile
 from framefeed.infer.job import Job, Writer, plan_segments, schema_of
 from framefeed.infer.journal import MemoryJournal
 from framefeed.infer.options import Options

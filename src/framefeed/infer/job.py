@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_paths import absolute
+from framefeed.catalog.catalog import BadFile
+from framefeed.catalog.paths import absolute
 from framefeed.infer.journal import Done, Journal, MemoryJournal
 from framefeed.infer.options import Options
 from framefeed.infer.rows import COLUMNS, FOUND, finish_rows

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from framefeed._util.file_lock import open_locked
+from framefeed.catalog.arrow_file import plain_batches
 from framefeed.errors import OutputError, StateError
-from framefeed.index.catalog_file import plain_batches
 from framefeed.infer.rows import FOUND
 from framefeed.infer.work import BadFrame
-from framefeed.locked import open_locked
 
 __all__ = ["Done", "Journal", "MemoryJournal"]
 

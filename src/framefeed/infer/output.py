@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from framefeed._util.atomic_write import atomic_file, make_own_folder, write
 from framefeed.errors import OutputError, StateError
 from framefeed.infer.journal import Journal
 from framefeed.infer.rows import RowWriter, check_suffix
-from framefeed.writing import atomic_file, make_own_folder, write
 
 __all__ = ["Output"]
 

@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from framefeed.texts import printable
+from framefeed._util.text import printable
 
 __all__ = ["RunProgress"]
 

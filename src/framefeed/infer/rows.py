@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from framefeed._util.text import csv_cell, text_of_cell
 from framefeed.errors import InvalidFile, OutputError, SourceError
-from framefeed.texts import csv_cell, text_of_cell
 
 __all__ = ["COLUMNS", "FOUND", "RowWriter", "check_suffix", "finish_rows", "read_rows", "sorted_found"]
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed.catalog import Catalog
+from framefeed.catalog.build import build_file
+from framefeed.catalog.catalog import BadFile
+from framefeed.catalog.paths import STORE_CATALOG, absolute, meant
 from framefeed.errors import InvalidFile
-from framefeed.index import Catalog, VideoIndex
-from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_build import build_file
-from framefeed.index.catalog_paths import STORE_CATALOG, absolute, meant
+from framefeed.index import VideoIndex
 from framefeed.infer.segments import cut_places, sampled_frames
 
 __all__ = ["Video", "Videos", "find_videos"]

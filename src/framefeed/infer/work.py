@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framefeed.data import VideoDataset, VideoLoader
-from framefeed.data.stats import LoaderStats
+from framefeed.dataset import VideoDataset
 from framefeed.infer.fit import Fit
 from framefeed.infer.options import Options
 from framefeed.infer.rows import FOUND, sorted_found
 from framefeed.infer.segments import Piece, Segment
 from framefeed.infer.suppress import Detections
+from framefeed.loader import VideoLoader
+from framefeed.loader.stats import LoaderStats
 
 __all__ = ["BadFrame", "Finished", "VideoRef", "Work", "WorkerStats"]
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
-from framefeed.data import VideoDataset, VideoLoader
-from framefeed.data.closing import closer
+from framefeed._util.finalize import closer
+from framefeed._util.limits import available_cpus
+from framefeed.catalog import Catalog
+from framefeed.convert.desc import ProcessDesc
+from framefeed.dataset import VideoDataset
 from framefeed.errors import CatalogError, FramefeedError
-from framefeed.index import Catalog
 from framefeed.infer.detect import Detector, input_size, new_stream
 from framefeed.infer.engines import open_engine
 from framefeed.infer.fit import Fit, fit_frames
@@ -24,8 +26,7 @@ from framefeed.infer.options import Options
 from framefeed.infer.segments import Segment
 from framefeed.infer.suppress import find_suppressor
 from framefeed.infer.work import Finished, VideoRef, Work, WorkerStats
-from framefeed.machine import available_cpus
-from framefeed.process.desc import ProcessDesc
+from framefeed.loader import VideoLoader
 
 __all__ = ["FRAMES", "Worker"]
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+from framefeed._util.limits import available_cpus
+from framefeed._util.versions import installed_version
+from framefeed.catalog.build import build_file
+from framefeed.catalog.catalog import BadFile
+from framefeed.catalog.paths import STORE_CATALOG, absolute
 from framefeed.errors import InvalidFile, OutputError
-from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_build import build_file
-from framefeed.index.catalog_paths import STORE_CATALOG, absolute
-from framefeed.machine import available_cpus
 from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.look import check_pixel_format
 from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size
@@ -25,7 +26,6 @@ from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, w
 from framefeed.prepare.task import Outcome, Task, num_steps
 from framefeed.prepare.values import Prepared
 from framefeed.prepare.workers import prepare_all
-from framefeed.versions import installed_version
 
 __all__ = ["PrepareResult", "run"]
 

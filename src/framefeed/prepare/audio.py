@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from framefeed.errors import UnsupportedCodec
-from framefeed.index.container import open_container
-from framefeed.media import PathMedia
+from framefeed.index.containers.container import open_container
+from framefeed.media.media import PathMedia
 
 __all__ = ["AudioCopy", "Span", "open_audio"]
 

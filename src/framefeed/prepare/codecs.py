@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from framefeed.encoders import exact_x264
+from framefeed._util.encoders import exact_x264
 
 if TYPE_CHECKING:
     from framefeed.prepare.options import Options

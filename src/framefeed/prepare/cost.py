@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.decoder import VideoDecoder
+from framefeed.decoder.video_decoder import VideoDecoder
 from framefeed.index.video_index import VideoIndex
 from framefeed.plan import plan_frames
 from framefeed.plan.cost import random_frame_cost

@@ -9,10 +9,10 @@ from contextlib import closing
 
 import numpy as np
 
+from framefeed._util.limits import available_cpus
+from framefeed.catalog.catalog import BadFile
 from framefeed.errors import OutputError
 from framefeed.index import VideoIndex
-from framefeed.index.catalog import BadFile
-from framefeed.machine import available_cpus
 from framefeed.prepare.cost import Piece
 from framefeed.prepare.options import Options
 from framefeed.prepare.progress import ProgressBars

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from framefeed.catalog.catalog import BadFile
 from framefeed.errors import InvalidFile
-from framefeed.index.catalog import BadFile
 from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.cost import CLIP_LENGTH, Cost, measure_costs
 from framefeed.prepare.gop_clips import Encoding, piece_of

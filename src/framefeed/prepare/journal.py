@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from framefeed._util.atomic_write import write
+from framefeed._util.file_lock import open_locked
 from framefeed.errors import StateError
-from framefeed.locked import open_locked
-from framefeed.writing import write
 
 __all__ = ["Journal"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framefeed.bench.scatter import _STYLE, _axis
-from framefeed.bench.suite.plots import _apart, _Axis, _mark, escape, number
+from framefeed.charts.plots import _apart, _Axis, _mark, escape, number
+from framefeed.charts.scatter import _STYLE, _axis
 from framefeed.prepare.cost import CLIP_LENGTH
 from framefeed.prepare.gop_report import GopReport, GopRow
 

@@ -20,12 +20,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from framefeed._util.atomic_write import replace, write
+from framefeed.catalog.paths import absolute
 from framefeed.errors import OutputError, StateError
-from framefeed.index.catalog_paths import absolute
 from framefeed.prepare.journal import Journal
 from framefeed.prepare.sources import Source
 from framefeed.prepare.values import Output, Prepared, check_below
-from framefeed.writing import replace, write
 
 __all__ = ["RECORD", "Record", "cannot_write"]
 

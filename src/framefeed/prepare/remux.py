@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.container import open_container
+from framefeed.index.containers.container import open_container
 from framefeed.index.table import DISCARD
 from framefeed.index.video_index import VideoIndex
-from framefeed.media import PathMedia
+from framefeed.media.media import PathMedia
 from framefeed.prepare.audio import AudioCopy
 from framefeed.prepare.check import has_groups_of
 from framefeed.prepare.look import Look, plain_name

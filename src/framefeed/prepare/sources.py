@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from framefeed.catalog import Catalog
+from framefeed.catalog.build import build_file
+from framefeed.catalog.catalog import BadFile
+from framefeed.catalog.paths import STORE_CATALOG, absolute, meant
 from framefeed.errors import FramefeedError, InvalidFile
-from framefeed.index import Catalog, VideoIndex
-from framefeed.index.catalog import BadFile
-from framefeed.index.catalog_build import build_file
-from framefeed.index.catalog_paths import STORE_CATALOG, absolute, meant
-from framefeed.media import Fingerprint, PathMedia
+from framefeed.index import VideoIndex
+from framefeed.media.media import Fingerprint, PathMedia
 
 __all__ = ["Paths", "Source", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
 

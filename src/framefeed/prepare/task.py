@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from framefeed.catalog import Catalog
 from framefeed.errors import FramefeedError
-from framefeed.ffmpeg import quiet
-from framefeed.index import Catalog, VideoIndex
+from framefeed.index import VideoIndex
+from framefeed.media.ffmpeg import quiet
 from framefeed.prepare.audio import open_audio
 from framefeed.prepare.check import check_output
 from framefeed.prepare.convert import Converter

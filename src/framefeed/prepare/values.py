@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from framefeed.media import Fingerprint
+from framefeed.media.media import Fingerprint
 
 __all__ = ["Output", "Prepared", "check_below"]
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import av
 import av.error
 
-from framefeed.encoders import usual_priority
+from framefeed._util.encoders import usual_priority
 from framefeed.errors import InvalidFile
 from framefeed.prepare.audio import AudioCopy
 from framefeed.prepare.codecs import ENCODERS, encoder_options

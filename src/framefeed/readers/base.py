@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from framefeed._util.versions import installed_version
 from framefeed.errors import DecodeError, FramefeedError, FrameIndexError, InvalidFile, MissingBackend, SourceError
-from framefeed.versions import installed_version
 
 if TYPE_CHECKING:
     import torch
@@ -87,8 +87,8 @@ class AbstractVideoReader(ABC):
         self._library: Any = self.load()
         if not os.path.isfile(self.path):
             raise SourceError(self.path, "there is no such file")
-        from framefeed.media import PathMedia  # here, because NumPy and PyAV come with them
-        from framefeed.opening import refuse_playlist
+        from framefeed.media.media import PathMedia  # here, because NumPy and PyAV come with them
+        from framefeed.media.opening import refuse_playlist
 
         refuse_playlist(PathMedia(self.path))
         try:

@@ -24,7 +24,7 @@ class FramefeedReader(AbstractVideoReader):
     @classmethod
     def check_device(cls, device: str | torch.device) -> torch.device:
         """Asks for what decoding on a GPU needs, too."""
-        from framefeed.devices import resolve_device
+        from framefeed.device import resolve_device
 
         return resolve_device(super().check_device(device))
 

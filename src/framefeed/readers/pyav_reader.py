@@ -53,8 +53,8 @@ class PyavReader(AbstractVideoReader):
         return len(self._pts)
 
     def _start(self) -> None:
-        from framefeed.media import PathMedia
-        from framefeed.opening import open_input
+        from framefeed.media.media import PathMedia
+        from framefeed.media.opening import open_input
 
         container: Any = open_input(PathMedia(self.path))
         self._container = container

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered
+from framefeed.dataset.orders import Buffered
 from framefeed.sampling.population import Population
 
 __all__ = ["MAX_EXACT_FRAMES", "buffered_places"]

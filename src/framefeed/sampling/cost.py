@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered, Order, Sequential
-from framefeed.index.catalog import Catalog
+from framefeed.catalog.catalog import Catalog
+from framefeed.dataset.orders import Buffered, Order, Sequential
 from framefeed.index.table import PacketTable
 from framefeed.plan import plan_frames, random_frame_cost
 from framefeed.plan.frames import Cursor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from framefeed.data.orders import Order
+from framefeed.dataset.orders import Order
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
 from framefeed.sampling.pairs import find_pairs

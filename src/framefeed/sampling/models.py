@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.randomness import whole_number
+from framefeed.plan.randomness import whole_number
 from framefeed.sampling.population import Population
 
 __all__ = ["FileFirst", "Independent", "Model", "OneFile", "SlidingWindow"]

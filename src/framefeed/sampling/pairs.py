@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
-from framefeed.data.randomness import whole_number
+from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
+from framefeed.plan.randomness import whole_number
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
 from framefeed.sampling.pair_chances import (

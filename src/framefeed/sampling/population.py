@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.cached import cached_property
-from framefeed.data.orders import Layout
+from framefeed._util.lazy_property import cached_property
+from framefeed.catalog.arrow_file import CatalogFile
+from framefeed.catalog.catalog import Catalog
+from framefeed.dataset.orders import Layout
 from framefeed.errors import CatalogError
-from framefeed.index.catalog import Catalog
-from framefeed.index.catalog_file import CatalogFile
 
 __all__ = ["Population"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle
-from framefeed.data.randomness import whole_number
+from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
+from framefeed.plan.randomness import whole_number
 from framefeed.sampling.buffered import buffered_places
 from framefeed.sampling.models import FileFirst, Independent, Model, OneFile, SlidingWindow
 from framefeed.sampling.population import Population

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from framefeed.data.orders import Order
+from framefeed.dataset.orders import Order
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
 from framefeed.sampling.pairs import How

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.data.orders import Buffered, Order
+from framefeed.dataset.orders import Buffered, Order
 from framefeed.sampling.population import Population
 
 __all__ = ["simulate_batches", "simulate_groups", "simulate_order"]

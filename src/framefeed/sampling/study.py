@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from framefeed.data.loader import DEFAULT_MEMORY_SHARE
-from framefeed.data.memory import budget_bytes
-from framefeed.data.orders import Buffered, Chunked, Order, Sequential, Shuffle, resolve
-from framefeed.data.randomness import whole_number
-from framefeed.index.catalog import Catalog
-from framefeed.index.catalog_file import CatalogFile
+from framefeed._util.limits import budget_bytes
+from framefeed.catalog.arrow_file import CatalogFile
+from framefeed.catalog.catalog import Catalog
+from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle, resolve
+from framefeed.loader.loader import DEFAULT_MEMORY_SHARE
+from framefeed.plan.randomness import whole_number
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.cost import SAMPLE_FRAMES, Excerpt, decoding_cost, memory_needed
 from framefeed.sampling.models import FileFirst, Independent, Model, SlidingWindow

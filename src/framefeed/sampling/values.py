@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from framefeed.catalog.catalog import Catalog
 from framefeed.errors import FramefeedError, FrameIndexError, InvalidFile, SourceError
-from framefeed.index.catalog import Catalog
 from framefeed.index.table import PacketTable
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.estimate import estimate_correlation
@@ -246,7 +246,7 @@ def _some_frames(table: PacketTable, times: int, rng: np.random.Generator) -> ND
 
 
 def _mean_luma(catalog: Catalog, path: str, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-    from framefeed.decoder import Resize, VideoDecoder
+    from framefeed.decoder.video_decoder import Resize, VideoDecoder
 
     decoder = VideoDecoder(path, index=catalog, transforms=[Resize(SIZE)])
     pictures = decoder.get_frames_at(frames.tolist()).data.numpy()

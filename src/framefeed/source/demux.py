@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from framefeed.errors import DecodeError
 from framefeed.index.video_index import VideoIndex
-from framefeed.media import Media, check_unchanged
-from framefeed.opening import open_input
+from framefeed.media.media import Media, check_unchanged
+from framefeed.media.opening import open_input
 from framefeed.types import NO_PTS
 
 __all__ = ["Demuxed"]

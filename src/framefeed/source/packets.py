@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from framefeed.errors import FileChanged
 from framefeed.index.video_index import VideoIndex
-from framefeed.media import Media, PathMedia, check_unchanged
+from framefeed.media.media import Media, PathMedia, check_unchanged
 from framefeed.source.shards import ShardMedia
 
 __all__ = ["ByteRanges", "CutOff", "PacketSource", "StoredPackets", "media_of", "open_source"]

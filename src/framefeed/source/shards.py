@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from framefeed._util.atomic_write import open_own, replace
 from framefeed.errors import CatalogError, FileChanged, SourceError
 from framefeed.index.video_index import VideoIndex
-from framefeed.media import Fingerprint, PathMedia, source_error
-from framefeed.writing import open_own, replace
+from framefeed.media.media import Fingerprint, PathMedia, source_error
 
 __all__ = [
     "TRAILER_SIZE",

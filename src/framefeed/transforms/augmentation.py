@@ -9,8 +9,8 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from framefeed.data.frame_dataset import LABELS
-from framefeed.data.randomness import whole_number
+from framefeed.dataset.frame_dataset import LABELS
+from framefeed.plan.randomness import whole_number
 from framefeed.transforms.identity import Sample, SampleLabel, sample_keys
 from framefeed.transforms.steps import make_steps, own_randomness
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from framefeed.data.dataset import GetLabel
-from framefeed.data.randomness import keys, whole_number
-from framefeed.process.desc import Changes
+from framefeed.convert.desc import Changes
+from framefeed.dataset.dataset import GetLabel
+from framefeed.plan.randomness import keys, whole_number
 
 __all__ = ["Sample", "SampleLabel", "SampleLabels", "sample_keys", "sample_label"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from framefeed.devices import resolve_device
+from framefeed.device import resolve_device
 from framefeed.errors import ModelError
 from framefeed.infer.engines.base import Engine
 from framefeed.infer.engines.call import import_callable, is_callable_name, open_callable

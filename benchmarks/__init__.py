@@ -1,0 +1,1 @@
+"""Benchmarks of framefeed beside other libraries; not part of the package."""

@@ -1,0 +1,1 @@
+"""Batch buffers and the frames that go into them, on each device."""

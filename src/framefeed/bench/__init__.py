@@ -1,1 +1,0 @@
-"""Benchmarks: cases, readers, report. Uses the public interface alone."""

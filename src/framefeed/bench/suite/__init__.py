@@ -1,1 +1,0 @@
-"""The benchmark that users run: everybody's readers on the same videos."""

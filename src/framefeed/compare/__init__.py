@@ -1,0 +1,1 @@
+"""Comparison of readers on the same files, and of frames with a linear decode."""

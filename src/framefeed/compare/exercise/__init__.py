@@ -1,0 +1,1 @@
+"""The statistics and the cost of orders, measured on a training task."""

@@ -1,0 +1,1 @@
+"""Pictures to arrays: scaled, cropped, normalised, converted."""

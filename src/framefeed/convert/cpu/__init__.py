@@ -1,0 +1,1 @@
+"""Conversion on the CPU by libswscale."""

@@ -1,0 +1,92 @@
+"""Decoded pictures -> what is kept of them in memory: small 8-bit arrays that every use starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framefeed.convert.cpu.rgb import PictureWriter, Pixels, RgbWriter, Source, to_planar
+from framefeed.convert.cpu.swscale import ACCURATE, BILINEAR, POINT, scaler_for
+from framefeed.convert.desc import BaseKind
+from framefeed.convert.transforms import Geometry
+from framefeed.types import StreamInfo
+
+__all__ = ["BaseWriter", "YCbCrWriter"]
+
+BT601 = 6
+YCBCR = (0, 1, 2)
+
+
+class BaseWriter:
+    """Writes pictures of a stream as arrays (3, height, width) of bytes. May be used by several threads at once.
+
+    Args:
+        stream: The stream.
+        kind: What to keep of a picture.
+    """
+
+    def __init__(self, stream: StreamInfo, kind: BaseKind) -> None:
+        geometry = Geometry(kind.resize, kind.crop)
+        writer = RgbWriter if kind.color_space == "RGB" else YCbCrWriter
+        self._writer: PictureWriter = writer(stream, "CHW", geometry)
+        # A crop is placed for frames of a certain size.
+        self._needed_size = stream.display_size if kind.crop is not None and kind.resize is None else None
+
+    def output_size(self, picture: Any) -> tuple[int, int]:
+        """Height and width of the result; a picture of another size than the stream's has that size if not resized."""
+        upright = self._writer.upright_size(picture)
+        if self._needed_size not in (None, upright):
+            return upright
+        return self._writer.output_size(picture)
+
+    def write(self, picture: Any, out: NDArray[np.uint8]) -> None:
+        """Converts a picture into ``out``, a contiguous array (3, height, width) of ``output_size``.
+
+        Raises:
+            ValueError: The crop cannot be applied, because the picture is not of the stream's size.
+        """
+        upright = self._writer.upright_size(picture)
+        if self._needed_size not in (None, upright):
+            raise ValueError(f"cannot crop a picture of {upright}: the crop is for frames of {self._needed_size}")
+        self._writer.write(picture, out)
+
+
+class YCbCrWriter(PictureWriter):
+    """Writes pictures of a stream as 8-bit Y, Cb and Cr of full size, with the matrix and range that they have.
+
+    Chroma is repeated where the size stays the same, and scaled like luma otherwise. RGB becomes full-range BT.601.
+    """
+
+    def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
+        source = Source(picture)
+        height, width = size
+        same_size = size == (picture.height, picture.width)
+        if same_size:
+            source.pad(across=2, down=2)
+            size = (source.height, source.width)
+        # libswscale dithers where it goes from more bits to 8, so that is left to `_round`.
+        deep = any(part.bits > 8 for part in picture.format.components)
+        from_rgb = picture.format.is_rgb or picture.format.has_palette
+        full_range = from_rgb or self._is_full_range(picture)
+        scaler = scaler_for(
+            (source.width, source.height, source.format),
+            (size[1], size[0], "yuv444p16le" if deep else "yuv444p"),
+            BT601 if from_rgb else self._matrix_of(picture),
+            full_range,
+            (POINT if same_size else BILINEAR) | ACCURATE,
+            full_range,
+        )
+        if deep:
+            return _round(to_planar(scaler, source, size, YCBCR, word=np.uint16)[:, :height, :width])
+        planar = to_planar(scaler, source, size, YCBCR, out)
+        return planar if planar is out else planar[:, :height, :width]
+
+
+def _round(samples: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """16 bits to 8, in place."""
+    np.minimum(samples, 0xFF7F, out=samples)
+    samples += 0x80
+    samples >>= 8
+    return samples

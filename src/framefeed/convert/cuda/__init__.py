@@ -1,0 +1,1 @@
+"""Conversion on the GPU by Triton."""

@@ -1,0 +1,321 @@
+"""Pictures in a GPU's memory -> what is kept of them -> their place in a batch.
+
+Everything here imitates what `rgb.py`, `base.py` and `finish.py` do on the CPU, many frames a launch: without scaling
+the results are the same bit for bit, with scaling they differ by rounding alone.
+
+Frames come and go as device addresses, because decoders lend their surfaces for a short time only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from framefeed.convert.conversion import Conversion, color_mode, conversion_table, way_back
+from framefeed.convert.cuda.kept import Kept
+from framefeed.convert.cuda.kernels import (
+    COLUMNS,
+    LINES,
+    copy_kernel,
+    finish_kernel,
+    picture_kernel,
+    plain_kernel,
+    scaled_kernel,
+)
+from framefeed.convert.cuda.tables import on_stream
+from framefeed.convert.desc import BoundDesc, Draw, Size
+from framefeed.convert.finish import DTYPES, value_tables
+
+__all__ = ["BatchLayout", "batch_layout", "convert", "copy_pictures", "finish", "finish_pictures", "placement"]
+
+# A program's share of a picture, in lines and columns.
+PLAIN_TILE = (8, 128)
+SCALED_TILE = (8, 32)
+FINISH_TILE = (8, 128)
+COPY_TILE = (8, 256)
+
+_KEPT = Kept()
+_compiled: set[Hashable] = set()
+_compiling = threading.Lock()
+
+
+def _run(kernel: Any, grid: tuple[int, ...], variant: tuple[Hashable, ...], arguments: tuple[Any, ...]) -> None:
+    """Launches a kernel. The first time it is compiled, and by one thread alone.
+
+    Others would do the same work, and Triton imports parts of itself for it, which may fail in several threads at once.
+    """
+    key = (id(kernel), variant)
+    if key in _compiled:
+        kernel[grid](*arguments)
+        return
+    with _compiling:
+        kernel[grid](*arguments)
+        _compiled.add(key)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A conversion that is ready for a device."""
+
+    kernel: Any
+    tables: tuple[torch.Tensor]
+    grid: tuple[int, int]
+    constants: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _PictureLaunch:
+    """A conversion and a description that are ready for a device."""
+
+    tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    grid: tuple[int, int]
+    constants: tuple[Any, ...]
+
+
+def convert(
+    conversion: Conversion,
+    sources: torch.Tensor,
+    pitch: int,
+    targets: torch.Tensor,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """Converts decoded pictures, all in one launch; does not wait for it.
+
+    Args:
+        conversion: What the pictures are, and what is to be made of them.
+        sources: int64 (n, 3) on the device: addresses of luma, of Cb (or of Cb and Cr together), and of Cr (or 0).
+        pitch: Bytes from one line to the next, in all planes of all these pictures.
+        targets: int64 (n,) on the device: addresses of arrays of bytes of ``conversion.output_shape``.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"targets": (targets, 1), "sources": (sources, 3)}, count)
+    samples = _in_samples(conversion, pitch)
+    if count == 0:
+        return
+    device = sources.device
+    launch: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
+    with on_stream(stream, device):
+        arguments = (*launch.tables, sources, targets, samples, *launch.constants)
+        _run(launch.kernel, (*launch.grid, count), (device, samples % 16, *launch.constants), arguments)
+
+
+def _where(stream: torch.cuda.Stream | None, device: torch.device) -> torch.cuda.Stream | None:
+    """The stream that a launch goes to; None where there are none."""
+    return torch.cuda.current_stream(device) if stream is None and device.type == "cuda" else stream
+
+
+def _in_samples(conversion: Conversion, pitch: int) -> int:
+    if conversion.surface.wide and pitch % 2:
+        raise ValueError(f"the pitch of 16-bit samples must be even, got {pitch}")
+    return pitch // 2 if conversion.surface.wide else pitch
+
+
+def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
+    table = conversion_table(conversion)
+    tile = SCALED_TILE if conversion.scales else PLAIN_TILE
+    return _Launch(
+        scaled_kernel if conversion.scales else plain_kernel,
+        (torch.tensor(table, dtype=torch.int32).to(device),),
+        _grid((table[LINES.value], table[COLUMNS.value]), tile),
+        (conversion.surface.wide, conversion.surface.planar, color_mode(conversion).value, *tile),
+    )
+
+
+class BatchLayout(NamedTuple):
+    """Where the frames of a batch lie.
+
+    Attributes:
+        begin: The address of the first frame of the first sample.
+        sample, frame: Bytes from one sample to the next, and from one frame of a sample to the next.
+        steps: Values from one channel to the next, from one line to the next, and from one column to the next.
+    """
+
+    begin: int
+    sample: int
+    frame: int
+    steps: tuple[int, int, int]
+
+    def address(self, row: int, place: int) -> int:
+        """Where a frame of a sample begins."""
+        return self.begin + row * self.sample + place * self.frame
+
+
+def batch_layout(bound: BoundDesc, batch: torch.Tensor) -> BatchLayout:
+    """That of a batch of the shape (samples, *bound.shape(frames)).
+
+    Raises:
+        ValueError: It has another size or type than the description says.
+    """
+    order = bound.desc.dimension_order
+    lengths = dict(zip("n" + order, batch.shape, strict=True))
+    if tuple(lengths[letter] for letter in "chw") != (3, *bound.output_size):
+        raise ValueError(f"the description needs a batch of frames of {bound.output_size}, got {tuple(batch.shape)}")
+    if batch.dtype != DTYPES[bound.desc.type][0]:
+        raise ValueError(f"the description is for {DTYPES[bound.desc.type][0]}, got a batch of {batch.dtype}")
+    step = dict(zip("n" + order, batch.stride(), strict=True))
+    size = batch.element_size()
+    return BatchLayout(batch.data_ptr(), step["n"] * size, step["f"] * size, (step["c"], step["h"], step["w"]))
+
+
+def finish(
+    bound: BoundDesc,
+    steps: tuple[int, int, int],
+    bases: torch.Tensor,
+    targets: torch.Tensor,
+    placements: torch.Tensor,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """Writes kept frames into batches, all in one launch, with the bits that ``Finisher`` gives; does not wait for it.
+
+    Args:
+        bound: The description.
+        steps: Those of the batches' layout; the same for all of them.
+        bases: int64 (n,) on the device: addresses of arrays of bytes (3, height, width) of ``bound.base_size``.
+        targets: int64 (n,) on the device: where the frames begin in their batches.
+        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"bases": (bases, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
+    if count == 0:
+        return
+    device = bases.device
+    where = _where(stream, device)
+    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), where)
+    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
+    with on_stream(stream, device):
+        arguments = (table, values, bases, targets, placements, *FINISH_TILE)
+        _run(finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
+
+
+def finish_pictures(
+    conversion: Conversion,
+    bound: BoundDesc,
+    steps: tuple[int, int, int],
+    sources: torch.Tensor,
+    pitch: int,
+    targets: torch.Tensor,
+    placements: torch.Tensor,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """What ``convert`` and ``finish`` do one after the other, in one launch and with the same bits.
+
+    Args:
+        conversion: What the pictures are, and what ``bound.base`` makes of them.
+        bound: The description.
+        steps: Those of the batches' layout; the same for all of them.
+        sources: As for ``convert``.
+        pitch: Bytes from one line to the next, in all planes of all these pictures.
+        targets: int64 (n,) on the device: where the frames begin in their batches.
+        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"targets": (targets, 1), "sources": (sources, 3), "placements": (placements, 3)}, count)
+    samples = _in_samples(conversion, pitch)
+    if conversion.output_size != bound.base_size:
+        raise ValueError(f"pictures become {conversion.output_size}, and the description is for {bound.base_size}")
+    if count == 0:
+        return
+    device = sources.device
+    launch: _PictureLaunch = _KEPT.get(
+        (conversion, bound, steps, device),
+        lambda: _prepare_pictures(conversion, bound, steps, device),
+        _where(stream, device),
+    )
+    with on_stream(stream, device):
+        arguments = (*launch.tables, sources, targets, placements, samples, *launch.constants)
+        variant = (device, samples % 16, launch.tables[2].dtype, *launch.constants)
+        _run(picture_kernel, (*launch.grid, count), variant, arguments)
+
+
+def copy_pictures(
+    sources: torch.Tensor,
+    pitch: int,
+    targets: torch.Tensor,
+    size: Size,
+    stream: torch.cuda.Stream | None = None,
+    count: int | None = None,
+) -> None:
+    """Copies decoded pictures as they are, all in one launch; does not wait for it.
+
+    Args:
+        sources: int64 (n,) on the device: where they begin.
+        pitch: Bytes from one of their lines to the next.
+        targets: int64 (n,) on the device: where they go, one line directly behind the other.
+        size: Lines, those of all planes, and bytes of a line.
+        stream: Where to launch; None for the current stream.
+        count: How many of them there are, where the tables have room for more.
+    """
+    count = _count({"sources": (sources, 1), "targets": (targets, 1)}, count)
+    if count == 0:
+        return
+    lines, columns = size
+    with on_stream(stream, sources.device):
+        arguments = (sources, targets, pitch, lines, columns, *COPY_TILE)
+        # Triton compiles for numbers that are one, and for those that can be divided by 16.
+        variant = (sources.device, *((number % 16 == 0, number == 1) for number in (pitch, lines, columns)))
+        _run(copy_kernel, (*_grid(size, COPY_TILE), count), variant, arguments)
+
+
+def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor:
+    """Size of the output and of the base; steps of channel, line and column."""
+    return torch.tensor([*bound.output_size, *bound.base_size, *steps], dtype=torch.int64)
+
+
+def _prepare_pictures(
+    conversion: Conversion, bound: BoundDesc, steps: tuple[int, int, int], device: torch.device
+) -> _PictureLaunch:
+    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), None)
+    # Size of the output; width of what is converted; steps of channel, line and column; the way back to the picture.
+    places = torch.tensor([*bound.output_size, bound.base_size[1], *steps, *way_back(conversion)], dtype=torch.int64)
+    tile = SCALED_TILE if conversion.scales else PLAIN_TILE
+    return _PictureLaunch(
+        (*plain.tables, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), None)),
+        _grid(bound.output_size, tile),
+        (conversion.scales, conversion.orientation.swaps_sides, *plain.constants),
+    )
+
+
+def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(value_tables(bound.desc)).view(DTYPES[bound.desc.type][0]).to(device)
+
+
+def placement(bound: BoundDesc, draw: Draw) -> tuple[int, int, int]:
+    """Top, left and flip (0 or 1) of a sample that has drawn these numbers, as they apply to what was kept."""
+    changes = bound.changes(draw)
+    if bound.base_size == bound.output_size:
+        return 0, 0, int(changes.flip)
+    return changes.crop[0], changes.crop[1], int(changes.flip)
+
+
+def _grid(size: Size, tile: Size) -> tuple[int, int]:
+    return -(-size[1] // tile[1]), -(-size[0] // tile[0])
+
+
+def _count(tables: dict[str, tuple[torch.Tensor, int]], count: int | None) -> int:
+    """How many rows of tables count; all of one of them unless it is said."""
+    if count is None:
+        count = len(next(iter(tables.values()))[0])
+        exact = True
+    else:
+        exact = False
+    for name, (table, width) in tables.items():
+        rows = table.shape[0]
+        fits = rows == count if exact else rows >= count
+        shape = (rows,) if width == 1 else (rows, width)
+        if table.dtype != torch.int64 or not fits or table.shape != shape or not table.is_contiguous():
+            wanted = (count,) if width == 1 else (count, width)
+            raise ValueError(
+                f"{name} must be a contiguous int64 tensor of the shape {wanted}, "
+                f"got {table.dtype} and {tuple(table.shape)}"
+            )
+    return count

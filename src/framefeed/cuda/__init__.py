@@ -1,0 +1,1 @@
+"""NVIDIA's driver, streams and events."""

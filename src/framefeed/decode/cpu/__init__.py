@@ -1,0 +1,1 @@
+"""Decoding on the CPU by PyAV."""

@@ -1,0 +1,1 @@
+"""Decoding on NVIDIA GPUs by PyNvVideoCodec."""

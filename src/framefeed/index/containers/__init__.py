@@ -1,0 +1,1 @@
+"""Packet tables of one file, by container."""

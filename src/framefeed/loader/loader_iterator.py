@@ -1,0 +1,235 @@
+"""One pass through an epoch of a ``VideoLoader``."""
+
+from __future__ import annotations
+
+import copy
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from framefeed._util.finalize import closer
+from framefeed.batch.assembly import MISSING, Assembly
+from framefeed.batch.work import FinishedBatch
+from framefeed.dataset.frame_dataset import LABELS, FrameDataset
+from framefeed.loader.epochs import across, of_one_epoch
+from framefeed.loader.feed import Feed
+from framefeed.loader.loader_progress import ProgressLine
+from framefeed.loader.separation import Separation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from framefeed.loader.loader import VideoLoader
+
+__all__ = ["BetweenEpochs", "EpochProgress", "LoaderIterator", "SkippedSample"]
+
+
+@dataclass(frozen=True)
+class SkippedSample:
+    """A sample that was left out, and why.
+
+    Attributes:
+        sample: Its number in the dataset.
+        path: Its file.
+        frame: Its first frame.
+        reason: What went wrong.
+    """
+
+    sample: int
+    path: str
+    frame: int
+    reason: str
+
+
+@dataclass
+class EpochProgress:
+    """How far an iterator has come.
+
+    Attributes:
+        epoch: The epoch.
+        position: Batches of the epoch that are done with.
+        finished: Whether that is all of them.
+    """
+
+    epoch: int
+    position: int
+    finished: bool = False
+
+
+class BetweenEpochs:
+    """A feed between two epochs. It ends with its loader.
+
+    Args:
+        loader: The loader.
+        epoch: The epoch that the feed's next batch belongs to.
+        feed: The feed.
+    """
+
+    def __init__(self, loader: VideoLoader, epoch: int, feed: Feed) -> None:
+        self.epoch = epoch
+        self._feed = feed
+        self._let_go = weakref.finalize(loader, closer.note, feed.close)
+        self._let_go.atexit = False
+
+    def take(self) -> Feed:
+        """The feed, for somebody who sees to it that it ends."""
+        self._let_go.detach()
+        return self._feed
+
+
+class LoaderIterator:
+    """One pass through an epoch. ``close`` ends it early; so does letting go of it."""
+
+    def __init__(self, loader: VideoLoader, progress: EpochProgress, begun: Feed | None = None) -> None:
+        closer.start()
+        self._progress = progress
+        self._loader = loader
+        self._separation: Separation | None = None
+        self._over = False  # whether what follows belongs to the next epoch
+        self._feed = feed = self._make_feed() if begun is None else begun
+        self._ending = (feed, self._separation, loader._resting)
+        # Not closed by whatever thread happens to let go of it.
+        self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
+        self._let_go.atexit = False  # the feeds see to that themselves, all together
+        self._bar: ProgressLine | None = None
+        if loader._progress:
+            total = loader._num_batches()
+            self._bar = ProgressLine(progress.epoch, None if math.isinf(total) else int(total), progress.position)
+
+    def _make_feed(self) -> Feed:
+        loader, epoch, position = self._loader, self._progress.epoch, self._progress.position
+        dataset: FrameDataset = loader.dataset
+        if epoch + 1 < loader.num_epochs:
+            numbers = across(loader._epochs, epoch, position, loader.num_epochs)
+        else:
+            batches = loader._epochs.batches(epoch, position)
+            if loader._num_workers:
+                self._separation = loader._separate(batches)
+                dataset, batches = self._separation.dataset, self._separation.batches
+            numbers = of_one_epoch(epoch, batches)
+        feed = Feed(
+            dataset,
+            numbers,
+            seed=loader.seed,
+            budget=loader._budget,
+            workshop=loader._workshop,
+            num_threads=loader._num_threads,
+            buffer_length=loader._buffer_length,
+            timeout=loader._timeout,
+            stats=loader._stats,
+            sending=None if self._separation is None else self._separation.workers.describe,
+        )
+        if self._separation is not None:
+            self._separation.start(lambda: feed.reached)
+        return feed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self._progress.epoch
+
+    @property
+    def position(self) -> int:
+        """Batches of the epoch that are done with: handed out, failed or skipped."""
+        return self._progress.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether that is all of them."""
+        return self._progress.finished
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        try:
+            while True:
+                finished = None if self._over else self._feed.next()
+                if finished is None:
+                    self._end()
+                    raise StopIteration
+                if finished.is_last:
+                    self._hand_over()
+                self._progress.position += 1
+                if self._separation is not None:
+                    self._separation.deliver()
+                batch = self._result(finished)
+                if batch is not None:
+                    return batch
+        except (KeyboardInterrupt, SystemExit):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stops decoding and gives memory back."""
+        if self._let_go.detach() is not None:
+            _close(*self._ending)
+        if self._bar is not None:
+            self._bar.close()
+
+    def _hand_over(self) -> None:
+        """Gives the feed up to the next epoch. Not everybody who takes the last batch asks for one more."""
+        self._over = True
+        if self._let_go.detach() is not None:
+            self._loader._go_on(self.epoch + 1, self._feed)
+
+    def _end(self) -> None:
+        self._progress.finished = self.finished or self._over or self._let_go.alive
+        self.close()
+
+    def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:
+        loader, dataset = self._loader, self._loader.dataset
+        if finished.errors and loader._on_error == "raise":
+            # A copy: this one gets a traceback that leads to the iterator, and the feed keeps the original.
+            error = finished.errors[min(finished.errors)]
+            raise copy.copy(error) from error.__cause__
+        for place, error in sorted(finished.errors.items()):
+            sample = finished.samples[place]
+            slot = next(slot for slot, file in enumerate(sample.files) if file != MISSING)
+            path = dataset.filenames[sample.files[slot]]
+            loader.report.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
+        loader._stats.skipped += len(finished.errors)
+        assembly = finished.assembly
+        if assembly is not None:
+            loader._workshop.hand_out(assembly)
+        good = [row for row, place in enumerate(finished.rows) if place not in finished.errors]
+        if assembly is None or not good:
+            return None
+        tensors, samples = assembly.batch, assembly.samples
+        if len(good) < len(finished.rows):
+            tensors = {name: tensor[good] for name, tensor in tensors.items()}
+            samples = samples.pick(good)
+        if loader._pin_memory:
+            tensors = {name: _pinned(tensor) for name, tensor in tensors.items()}
+        batch = dataset.finish(tensors, samples)
+        if dataset.get_label is not None:
+            batch[LABELS] = _labels(dataset, assembly, good)
+        stats = loader._stats
+        stats.batches += 1
+        stats.samples_delivered += len(good)
+        stats.frames_delivered += len(good) * len(dataset.shown)
+        if self._bar is not None:
+            self._bar.advance(len(good) * len(dataset.shown), loader.stats())
+        return batch
+
+
+def _close(feed: Feed, separation: Separation | None, resting: list[Separation]) -> None:
+    """Ends an iterator's work."""
+    feed.close()
+    if separation is not None:
+        separation.close()
+        if not separation.failed:
+            resting.append(separation)
+
+
+def _labels(dataset: FrameDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:
+    try:
+        return [dataset.label(assembly.samples[row], assembly.changes(row)) for row in rows]
+    except StopIteration as error:  # would end the epoch as if it were complete
+        raise RuntimeError("get_label raised StopIteration") from error
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    return tensor.pin_memory()

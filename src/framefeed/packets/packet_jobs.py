@@ -1,0 +1,237 @@
+"""What threads do for a batch of packets: decode frames of a group, and put frames into the batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from framefeed._util.nvtx import DECODE, PROCESS
+from framefeed._util.threads import Flag
+from framefeed.batch.assembly import Assembly
+from framefeed.batch.work import Taken
+from framefeed.batch.workshop import Workshop
+from framefeed.errors import DecodeError, FramefeedError
+from framefeed.packets.group_store import GroupStore, HeldGroup, KeptFrame, Places
+from framefeed.packets.packet_group import PacketGroup
+from framefeed.source.counting import CountedSource
+
+__all__ = ["DecodeFrames", "Failed", "Job", "Means", "PutFrames", "PutLater"]
+
+Failed = Mapping[int, FramefeedError]
+"""Frames of a group that cannot be had, and why."""
+
+
+class Job(Protocol):
+    """Something to do for a batch."""
+
+    def run(self) -> Failed:
+        """Does it, in this thread; returns what could not be done. It lets go of all that it was given in any case."""
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """What jobs use.
+
+    Attributes:
+        store: Keeps frames.
+        workshop: Works on pictures.
+        closed: Raised when all work is to end.
+    """
+
+    store: GroupStore
+    workshop: Workshop
+    closed: Flag
+
+
+class _Stopped(Exception):
+    """Ends a job that nobody waits for."""
+
+
+class DecodeFrames:
+    """Decodes frames of a group, into a batch and for later.
+
+    Args:
+        means: What is used.
+        held: The group.
+        assembly: The batch.
+
+    Attributes:
+        wanted: What the batch needs of the group.
+        keep: What is to be kept for later.
+    """
+
+    def __init__(self, means: Means, held: HeldGroup, assembly: Assembly) -> None:
+        self._means = means
+        self._held = held
+        self._assembly = assembly
+        self.wanted: dict[int, Places] = {}
+        self.keep: dict[int, KeptFrame] = {}
+        self._frames: list[int] = []
+        self._stopped = False
+        self._taken: list[tuple[int, Taken]] = []
+        self._came: dict[int, Any] = {}
+        self._failed: dict[int, FramefeedError] = {}
+
+    def run(self) -> Failed:
+        """Decodes."""
+        video = self._held.video
+        source = CountedSource(video.source)
+        self._frames = sorted({*self.wanted, *self.keep})
+        try:
+            self._check_wanted()
+            with DECODE:
+                self._means.workshop.decode(video, source, self._frames, self, read_on=False)
+            self._fail_others(None)
+        except DecodeError as error:
+            self._fail_others(error)
+        except _Stopped:
+            pass
+        finally:
+            self.reject()
+            packets, _ = source.take_counts()
+            self._means.store.end_job(self._held, self.keep, self._came, self._failed, packets)
+        return {frame: error for frame, error in self._failed.items() if frame in self.wanted}
+
+    def stop(self) -> None:
+        """Ends it at the next picture."""
+        self._stopped = True
+
+    def _check_wanted(self) -> None:
+        if self._stopped or self._means.closed.up:
+            raise _Stopped
+
+    def take(self, rows: list[int], pictures: list[Any]) -> None:
+        """Takes pictures to where they are wanted."""
+        self._check_wanted()
+        workshop, video = self._means.workshop, self._held.video
+        taken = []
+        for row, picture in zip(rows, pictures, strict=True):
+            frame = self._frames[row]
+            bases = workshop.allocate(video) if frame in self.keep else None
+            places = [(self._assembly, self.wanted[frame])] if frame in self.wanted else []
+            taken.append((frame, Taken(int(self._held.group.numbers[frame]), picture, bases, places)))
+        self._taken += taken
+        with PROCESS:
+            workshop.take(video, [each for _, each in taken])
+
+    def confirm(self) -> None:
+        """They are right."""
+        for frame, taken in self._taken:
+            if taken.error is None:
+                self._came[frame] = taken.bases
+                continue
+            assert isinstance(taken.error, FramefeedError)
+            self._failed[frame] = taken.error
+            if taken.bases is not None:
+                self._means.workshop.give_back(taken.bases)
+        self._taken.clear()
+
+    def reject(self) -> None:
+        """They are not."""
+        self._means.workshop.reject([taken for _, taken in self._taken])
+        self._taken.clear()
+
+    def _fail_others(self, error: DecodeError | None) -> None:
+        """Notes why frames did not come."""
+        for frame in self._frames:
+            if frame not in self._came and frame not in self._failed:
+                self._failed[frame] = _error_of(self._held.group, frame, error)
+
+
+class PutFrames:
+    """Puts frames into a batch that are kept, of any groups.
+
+    Args:
+        means: What is used.
+        assembly: The batch.
+
+    Attributes:
+        frames: The frames, with their groups and where they go.
+    """
+
+    def __init__(self, means: Means, assembly: Assembly) -> None:
+        self._means = means
+        self._assembly = assembly
+        self.frames: list[tuple[HeldGroup, KeptFrame, Places]] = []
+        self._stopped = False
+
+    def run(self) -> Failed:
+        """Puts them."""
+        try:
+            if not self._stopped and not self._means.closed.up:
+                with PROCESS:
+                    self._means.workshop.put(self._assembly, [(kept.bases, places) for _, kept, places in self.frames])
+        finally:
+            for held, kept, _ in self.frames:
+                self._means.store.release(held, [kept])
+        return {}
+
+    def stop(self) -> None:
+        """Does not begin it."""
+        self._stopped = True
+
+
+class PutLater:
+    """Puts frames of a group into a batch that other jobs decode.
+
+    These were submitted earlier, so that none of them waits for this one.
+
+    Args:
+        means: What is used.
+        held: The group.
+        assembly: The batch.
+
+    Attributes:
+        wanted: The frames by number, and where they go.
+    """
+
+    def __init__(self, means: Means, held: HeldGroup, assembly: Assembly) -> None:
+        self._means = means
+        self._held = held
+        self.wanted: dict[int, tuple[KeptFrame, Places]] = {}
+        self._assembly = assembly
+        self._instead = DecodeFrames(means, held, assembly)
+
+    def run(self) -> Failed:
+        """Waits for them, and puts them."""
+        failed: dict[int, FramefeedError] = {}
+        rest: dict[int, Places] = {}
+        ready: list[tuple[Any, Places]] = []
+        try:
+            for frame, (kept, places) in self.wanted.items():
+                kept.job.wait()
+                if kept.bases is not None:
+                    ready.append((kept.bases, places))
+                elif frame in self._held.failed:
+                    failed[frame] = self._held.failed[frame]
+                else:  # the other job was stopped
+                    rest[frame] = places
+            if ready:
+                with PROCESS:
+                    self._means.workshop.put(self._assembly, ready)
+        finally:
+            self._means.store.release(self._held, [kept for kept, _ in self.wanted.values()])
+        if rest:
+            self._instead.wanted = rest
+            failed.update(self._instead.run())
+        return failed
+
+    def stop(self) -> None:
+        """Decodes nothing in place of others."""
+        self._instead.stop()
+
+
+def _error_of(group: PacketGroup, frame: int, error: DecodeError | None) -> DecodeError:
+    """Why a frame cannot be had, with the numbers that it and packets have in the whole video."""
+    number = int(group.numbers[frame])
+    if error is None:
+        why = "the decoder gave no picture for it"
+    else:
+        why = error.reasons.get(frame, error.reason)
+        why = re.sub(r"^packet (\d+) ", lambda found: f"packet {group.packets[int(found[1])]} ", why)
+    return DecodeError(group.key[0], f"frame {number} cannot be decoded exactly: {why}", number)

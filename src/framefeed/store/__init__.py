@@ -1,0 +1,1 @@
+"""Packet stores: the packets of many videos in a few large files."""

@@ -1,0 +1,144 @@
+"""Packet stores: the packets of many videos in a few files, which are read in place of the videos.
+
+A store is a folder with shards and a catalog. The catalog is one like any other, only that its packets are found in the
+shards: whatever takes a catalog reads from the store, by byte range, whatever containers the videos were in.
+
+    >>> packed = pack("catalog.arrow", "store")  # doctest: +SKIP
+    >>> dataset = VideoDataset(None, catalog="store")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from framefeed.catalog.catalog import BadFile, Catalog
+from framefeed.catalog.paths import STORE_CATALOG, absolute
+from framefeed.errors import CatalogError, SourceError
+from framefeed.source.shards import ShardMedia
+from framefeed.store.found import Found, shards_in
+from framefeed.store.packing import Packed, Packing, read_all, reason
+from framefeed.store.store_journal import Journal
+from framefeed.store.store_progress import Progress
+
+__all__ = ["SHARD_SIZE", "Packed", "Verified", "pack", "verify"]
+
+SHARD_SIZE = 4 << 30
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What ``verify`` has found.
+
+    Attributes:
+        num_videos: Videos that were looked at.
+        num_shards: Files that hold their packets.
+        num_bytes: Bytes of packets that are as they should be.
+        bad: Videos whose packets are not, and why.
+    """
+
+    num_videos: int
+    num_shards: int
+    num_bytes: int
+    bad: list[BadFile] = field(default_factory=list)
+
+
+def pack(
+    catalog: Catalog | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    shard_size: int = SHARD_SIZE,
+    on_error: Literal["raise", "skip"] = "raise",
+    progress: bool | None = None,
+) -> Packed:
+    """Copies the packets of all videos of a catalog into a store.
+
+    The store's catalog appears, or is replaced, when all is complete. Packets are read twice from the videos and once
+    from the finished shards, and have to be the same. A call that was interrupted goes on where it was when it is
+    repeated; videos that a finished store has already, unchanged, are not copied again.
+
+    Args:
+        catalog: A ``Catalog`` or its path; that of another store is fine, too.
+        out: The store's folder.
+        shard_size: Bytes of a shard at most; more where a single video needs more, for no video is split.
+        on_error: What a video does that is missing, has changed or cannot be read: ``"raise"`` stops with its error,
+            ``"skip"`` leaves it out and notes it in ``bad``.
+        progress: Whether to show a progress bar; None shows it on a terminal.
+
+    Raises:
+        CatalogError: The store cannot be written, or another process is writing it.
+        FramefeedError: With ``on_error="raise"``, what is wrong with a video.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+    if shard_size < 1:
+        raise ValueError(f"shard_size is at least 1 byte, got {shard_size}")
+    source = catalog if isinstance(catalog, Catalog) else Catalog.open(catalog)
+    folder = absolute(os.fspath(out))
+    _existing(folder, source)  # refuses before anything is written
+    journal = Journal(folder)
+    try:
+        found = Found(folder, _existing(folder, source), journal.entries)
+        packing = Packing(source, folder, journal, found, shard_size)
+        try:
+            packing.run(progress, strict=on_error == "raise")
+            return packing.finish()
+        finally:
+            packing.close()
+    finally:
+        journal.close()
+
+
+def _existing(folder: str, source: Catalog) -> Catalog | None:
+    """Makes the folder; the catalog of the store that is there already."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError:
+        raise CatalogError(folder, "a file; give the store a folder of its own") from None
+    except OSError as error:
+        raise CatalogError(folder, f"cannot be written ({error.strerror or error})") from error
+    target = os.path.join(folder, STORE_CATALOG)
+    if os.path.realpath(source.path) == os.path.realpath(target):
+        raise CatalogError(folder, "has the very catalog that is to be packed; give the store a folder of its own")
+    if not os.path.exists(target):
+        return None
+    found = Catalog.open(target)
+    if not found.is_store:
+        raise CatalogError(target, "a catalog of videos; the store's would replace it: choose another folder")
+    return found
+
+
+def verify(store: str | os.PathLike[str], *, progress: bool | None = None) -> Verified:
+    """Reads all packets of a store and compares them with their checksums.
+
+    Args:
+        store: Its folder.
+        progress: Whether to show a progress bar; None shows it on a terminal.
+
+    Raises:
+        CatalogError: It is no store, an unfinished one, or its catalog is damaged.
+    """
+    catalog = Catalog.open(store)
+    if not catalog.is_store:
+        raise CatalogError(catalog.path, "a catalog of videos, not that of a packet store")
+    folder = os.path.dirname(catalog.path)
+    sizes = [os.path.getsize(os.path.join(folder, name)) for name in shards_in(folder)]
+    shards: dict[str, bool] = {}  # whether each is the one that it should be
+    bad: list[BadFile] = []
+    num_bytes = 0
+    with Progress("checking", sum(sizes), len(catalog), progress) as bar:
+        for number in range(len(catalog)):
+            index = catalog[number]
+            media = ShardMedia(index)
+            try:
+                if not shards.setdefault(media.path, False):
+                    media.check()
+                    shards[media.path] = True
+                for _, data in read_all(index):
+                    bar.advance(len(data))
+                num_bytes += int(index.packets.size.sum())
+            except SourceError as error:
+                bad.append(BadFile(index.path, reason(index, error)))
+            bar.end_file(bad=bool(bad) and bad[-1].path == index.path)
+    return Verified(len(catalog), len(shards), num_bytes, bad)

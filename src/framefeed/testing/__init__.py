@@ -1,0 +1,1 @@
+"""Sample clips, a fake decoder and a detector of painted shapes."""
