@@ -111,6 +111,18 @@ def _loaded(loader: VideoLoader) -> dict[int, torch.Tensor]:
         found[label[1]] = batch["frames"][0, 0].clone()
 
 
+@pytest.mark.parametrize("lost", [{57}, set(range(1, 60, 2))], ids=["last reference", "every other"])
+@pytest.mark.parametrize("bframes", [0, 4])
+def test_references_that_counts_do_not_miss(bframes: int, lost: set[int], tmp_path: Path) -> None:
+    source, path = tmp_path / "whole.mp4", tmp_path / "lossy.mp4"
+    params = f"open-gop=0:bframes={bframes}:b-pyramid=0:ref=3:scenecut=0:b-adapt=0:log-level=none"
+    options = {"preset": "ultrafast", "x265-params": params}
+    samples.write_clip(source, codec="libx265", frames=60, width=160, height=64, gop=8, options=options)
+    kept = [packet for number, packet in enumerate(read_packets(source)) if number not in lost]
+    remux(source, path, kept, movflags=FRAGMENTED)
+    assert random_damage.check(path, random.Random(3), others=[source]) == []
+
+
 @pytest.mark.parametrize("first", [0, 8])
 def test_losses_drawn_at_random(first: int, tmp_path: Path) -> None:
     counts = random_damage.compare("losses", seed=26, first=first, most=8, minutes=5, folder=tmp_path, kinds=[])

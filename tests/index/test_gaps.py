@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 import clips
 from clips.base import read_packets, remux
 from framefeed import VideoIndex
-from framefeed.index.bitstream.bits import BitReader, unescape
+from framefeed.index.bitstream import PacketKind
+from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
 from framefeed.index.bitstream.columns import WORD, BitColumns
-from framefeed.index.bitstream.gaps import in_read_sequences, open_ends, order_gaps
+from framefeed.index.bitstream.gaps import in_read_sequences, last_shown, order_gaps
+from framefeed.index.bitstream.hevc_headers import parse_reference_sets, parse_references, refers_ahead
 from framefeed.index.scan import scan
 from framefeed.media.media import open_media
 from framefeed.testing import samples
+from random_damage import linear_truth
+
+from .test_bitstream_bytes import Bits
 
 
 def _bits(rng: random.Random, count: int) -> list[bytes]:
@@ -103,18 +108,106 @@ def test_gaps_all_over_are_found_where_counts_rise_evenly() -> None:
     assert not len(order_gaps(np.array([0, 2, 5, 7, 8, 10]), 8, begins[:6], anchors[:6], fields=True)[0])
 
 
-def test_ends_that_lack_the_picture_shown_last() -> None:
-    whole = [0, 4, 2, 1, 3, 8, 6, 5, 7, 12, 10, 9, 11]
-    counts = np.array(whole + whole)
-    begins = np.isin(np.arange(len(counts)), (0, len(whole)))
-    droppable = counts % 2 == 1
-    assert not len(open_ends(counts, 8, begins, droppable))
-    kept = np.arange(len(counts)) != 9  # the picture shown last in the first sequence
-    assert open_ends(counts[kept], 8, begins[kept], droppable[kept]).tolist() == [11]
-    for few in range(4):
-        assert not len(open_ends(counts[:few], 8, begins[:few], droppable[:few]))
-    in_order = np.arange(20)
-    assert not len(open_ends(in_order, 8, in_order == 0, in_order % 2 == 1))
+def test_counts_that_rise_by_two_have_gaps_where_they_should_rise_by_one() -> None:
+    counts = np.array([0, 2, 4, 8, 6, 10])
+    begins = np.arange(6) == 0
+    anchors = np.ones(6, np.bool_)
+    assert not len(order_gaps(counts, 8, begins, anchors, fields=False, step=2)[0])
+    assert len(order_gaps(counts, 8, begins, anchors, fields=False, step=1)[0]) == 6
+
+
+def test_the_picture_of_each_sequence_that_is_shown_last() -> None:
+    whole = [0, 4, 2, 1, 3, 8, 6, 5, 7]
+    for step in (1, 2):
+        counts = step * np.array([*whole, *whole[:4], 0])
+        begins = counts == 0
+        _, places = order_gaps(counts, 8, begins, begins, fields=False)
+        assert last_shown(places, begins).tolist() == [5, 10, 13]
+    assert last_shown(np.full(3, -1), begins[:3]).tolist() == []
+    assert last_shown(np.zeros(0, np.int64), begins[:0]).tolist() == []
+
+
+def _sps(sets: Bits, *, scaling_lists: bool) -> bytes:
+    """A sequence parameter set up to its sets of references."""
+    bits = Bits().u(8, 1).u(96, 0).ue(0, 1, 64, 64).u(1, 0).ue(0, 0, 4).u(1, 1).ue(4, 2, 0, 0, 3, 0, 3, 1, 1)
+    bits.u(1, scaling_lists)
+    if scaling_lists:
+        bits.u(1, 1)
+        for size in range(4):
+            for matrix in range(6 if size < 3 else 2):
+                bits.u(1, matrix & 1).ue(*([5] * (min(64, 16 << 2 * size) + (size > 1)) if matrix & 1 else [0]))
+    bits.u(2, 0).u(1, 1).u(8, 0x77).ue(0, 1).u(1, 0)
+    bits.text += sets.text
+    return b"\x42\1" + bits.done()
+
+
+@pytest.mark.parametrize("scaling_lists", [False, True])
+def test_references_by_which_hevc_slices_name_them(scaling_lists: bool) -> None:
+    sets = Bits().ue(3).ue(1, 2, 3).u(1, 1).ue(0).u(1, 1).ue(2).u(1, 0)  # -4; 1, 4
+    sets.u(1, 0).ue(2, 0, 0).u(1, 1).ue(1).u(1, 1)  # -1, -3
+    sets.u(1, 1).u(1, 0).ue(1).u(1, 1).u(2, 0).u(2, 1)  # 2 ahead of them: 1, nothing, and 2 that is kept
+    listed = parse_reference_sets(_sps(sets, scaling_lists=scaling_lists))
+    assert listed == [[-4, 1, 4], [-1, -3], [1, 2]]
+    slices = {
+        Bits().u(1, 1).u(2, 0): listed[0],
+        Bits().u(1, 1).u(2, 1): listed[1],
+        Bits().u(2, 0).ue(1, 0, 2).u(1, 1): [-3],
+        Bits().u(2, 0).ue(0, 1, 2).u(1, 1): [3],
+        Bits().u(1, 0).u(1, 1).ue(2).u(1, 1).ue(0).u(4, 15): [-5, 3, -1],  # 1 behind the first one
+    }
+    for written, references in slices.items():
+        rest = int(written.text.ljust(64, "0"), 2)
+        assert sorted(parse_references(rest, listed)) == sorted(references)
+        assert refers_ahead(rest >> 32, listed) == (max(references) > 0)
+    explicit = int(Bits().u(1, 0).ue(0, 1, 2).u(1, 1).text.ljust(64, "0"), 2)
+    assert parse_references(explicit, []) == [3]
+    for wrong in ("111", "01" + "00001", "00" + Bits().ue(9, 9).text):
+        rest = int(wrong.ljust(64, "0"), 2)
+        with pytest.raises(OutOfData):
+            parse_references(rest, listed)
+
+
+_PLAIN = "bframes=4:b-pyramid=0:ref=3"
+_PYRAMID = "bframes=3:b-pyramid=1:ref=3"
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".ts", ".mkv"])
+@pytest.mark.parametrize(
+    ("params", "lost"),
+    [
+        pytest.param(_PLAIN, {17}, id="last-reference"),
+        pytest.param(_PLAIN, {6}, id="reference-before-a-keyframe"),
+        pytest.param(f"{_PLAIN}:radl=2:min-keyint=8", {6}, id="keyframe-with-leading-pictures"),
+        pytest.param(f"{_PLAIN}:radl=2:min-keyint=8", {17}, id="reference-behind-leading-pictures"),
+        pytest.param("bframes=16:rc-lookahead=30:b-pyramid=0", {1}, id="long-run"),
+        pytest.param(_PYRAMID, {17, 20}, id="pyramid-without-its-ends"),
+        pytest.param(f"{_PYRAMID}:temporal-layers=3", {17, 20}, id="temporal-layers"),
+        pytest.param("bframes=0:ref=1", set(range(1, 21, 2)), id="every-other"),
+    ],
+)
+def test_pictures_that_hevc_does_not_show_for_want_of_references_have_no_number(
+    params: str, lost: set[int], suffix: str, tmp_path: Path
+) -> None:
+    source = tmp_path / f"whole{suffix}"
+    gop, frames = (8, 21) if "16" not in params else (40, 17)
+    options = {"x265-params": f"{params}:open-gop=0:scenecut=0:b-adapt=0:repeat-headers=1:log-level=none"}
+    samples.write_clip(source, codec="libx265", frames=frames, gop=gop, options=options)
+    assert not len(scan(open_media(source)).gaps.packets)
+    lossy = tmp_path / f"lossy{suffix}"
+    remux(source, lossy, [packet for number, packet in enumerate(read_packets(source)) if number not in lost])
+    shown = linear_truth(lossy).shown
+    assert len(shown) < frames - len(lost)
+    assert VideoIndex.scan(lossy).packets.frames.tolist() == shown
+
+
+def test_hevc_of_which_unneeded_pictures_were_taken_is_not_decoded(tmp_path: Path) -> None:
+    source, thinned = tmp_path / "whole.mp4", tmp_path / "thinned.mp4"
+    options = {"x265-params": "bframes=1:b-pyramid=0:ref=2:open-gop=0:scenecut=0:b-adapt=0:log-level=none"}
+    samples.write_clip(source, codec="libx265", frames=54, gop=9, options=options)
+    needed = ~VideoIndex.scan(source).packets.has(PacketKind.NONREF)
+    remux(source, thinned, [packet for packet, keep in zip(read_packets(source), needed, strict=True) if keep])
+    assert not len(scan(open_media(thinned)).gaps.packets)
+    assert VideoIndex.scan(thinned).packets.frames.tolist() == linear_truth(thinned).shown
 
 
 def test_a_sequence_with_a_header_that_was_not_read_is_not_judged() -> None:

@@ -36,6 +36,10 @@ class BitReader:
             raise OutOfData("out of bits")
         return (self._value >> self._left) & ((1 << count) - 1)
 
+    def ahead(self, count: int) -> int:
+        """The next ``count`` bits, which stay there; zeros behind the end."""
+        return (self._value << count >> self._left) & ((1 << count) - 1)
+
     def flag(self) -> bool:
         """The next bit."""
         return self.u(1) == 1

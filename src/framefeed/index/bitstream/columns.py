@@ -38,6 +38,11 @@ class BitColumns:
         for shift in range(0, 8 * (WORD - 2), 8):
             self.unclear[with_zeros] |= (words >> np.uint64(shift) & np.uint64(0xFFFFFF)) == 3
 
+    @property
+    def left(self) -> NDArray[np.uint64]:
+        """What is left of the bytes, and zeros behind it."""
+        return self._left
+
     def skip(self, count: int | NDArray[np.uint64]) -> None:
         """Pass over ``count`` bits."""
         self._left <<= np.asarray(count, np.uint64)

@@ -7,9 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_GAPS", "Gaps", "at_rows", "in_read_sequences", "latest_before", "open_ends", "order_gaps"]
-
-_LOOK_BACK = 8  # pictures, as many as most encoders decode between one that is shown last and those before it
+__all__ = ["NO_GAPS", "Gaps", "at_rows", "in_read_sequences", "last_shown", "latest_before", "order_gaps"]
 
 
 class Gaps(NamedTuple):
@@ -69,7 +67,13 @@ def at_rows(values: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> N
 
 
 def order_gaps(
-    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], anchors: NDArray[np.bool_], *, fields: bool
+    counts: NDArray[np.int64],
+    bits: int,
+    begins: NDArray[np.bool_],
+    anchors: NDArray[np.bool_],
+    *,
+    fields: bool,
+    step: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pictures between which, by their picture order counts, there were others; and the places of all, as in `Gaps`.
 
@@ -79,9 +83,10 @@ def order_gaps(
         begins: Whether counts start again with the picture.
         anchors: Whether counts of the pictures that follow are told from that of this one.
         fields: Whether pictures may have two fields, which may shift their count by one.
+        step: By how much counts rise where no picture is missing; 0 for what they mostly or at least do.
     """
     none = np.empty(0, np.int64)
-    even = _even_places(counts, bits, begins)
+    even = _even_places(counts, bits, begins, step or (1 if (counts & 1).any() else 2))
     if even is not None:
         return none, even
     whole = _whole_counts(counts, bits, anchors)
@@ -96,41 +101,31 @@ def order_gaps(
     if not inside.any():
         return none, places
     rising = steps[inside & (steps > 0)]
-    usual = 0 if not len(rising) else np.median(rising) if fields else rising.min()
+    usual = step or (0 if not len(rising) else np.median(rising) if fields else rising.min())
     odd = (inside & ((steps < 1) | (steps >= 2 * usual if fields else steps != usual))).nonzero()[0]
     return np.unique(np.concatenate([shown[odd], shown[odd + 1]])), places
 
 
-def open_ends(
-    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], droppable: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """The last pictures of sequences that lack the picture that is shown last.
-
-    Pictures that nobody refers to are decoded late because they refer to one that is shown later. Where such a picture
-    is the last one both decoded and shown, that one is missing.
+def last_shown(places: NDArray[np.int64], begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The picture of each sequence that is shown last.
 
     Args:
-        counts, bits, begins: As for `order_gaps`.
-        droppable: Whether nobody refers to the picture.
+        places: Of all pictures, as of `order_gaps`.
+        begins: Whether a sequence begins with the picture.
     """
-    firsts = begins.nonzero()[0]
-    ends = np.append(firsts[firsts > 0], len(counts)) - 1
-    ends = ends[ends >= _LOOK_BACK]  # first, as there may be no picture at all
-    ends = ends[droppable[ends]]
-    near = ends[:, None] - np.arange(_LOOK_BACK + 1)
-    half, mask = 1 << (bits - 1), (1 << bits) - 1
-    steps = ((counts[near[:, :1]] - counts[near[:, 1:]] + half) & mask) - half
-    within = ~np.logical_or.accumulate(begins[near[:, :-1]], axis=1)
-    is_last = ((steps > 0) | ~within).all(axis=1)
-    reordered = ((np.diff(steps, axis=1) < 0) & within[:, 1:]).any(axis=1)
-    found: NDArray[np.int64] = ends[is_last & reordered]
+    if not len(places) or places[0] < 0:
+        return np.empty(0, np.int64)
+    shown = np.empty(len(places), np.int64)
+    shown[places] = np.arange(len(places))
+    ends = np.append(begins[1:].nonzero()[0], len(places) - 1)
+    found: NDArray[np.int64] = shown[ends]
     return found
 
 
 def _whole_counts(counts: NDArray[np.int64], bits: int, anchors: NDArray[np.bool_]) -> NDArray[np.int64] | None:
     """Picture order counts with all of their bits; None where nothing tells."""
     places = anchors.nonzero()[0]
-    if len(places) < 2:
+    if not len(places):
         return None
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     last = np.maximum(anchors.cumsum() - 1, 0)
@@ -142,8 +137,10 @@ def _whole_counts(counts: NDArray[np.int64], bits: int, anchors: NDArray[np.bool
     return whole
 
 
-def _even_places(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-    """Places where counts rise by the same step from each picture shown to the next, as in nearly all streams.
+def _even_places(
+    counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_], step: int
+) -> NDArray[np.int64] | None:
+    """Places where counts rise by this step from each picture shown to the next, as in nearly all streams.
 
     Found without sorting them: counts are completed by the place in decode order, from which no picture is far.
     """
@@ -152,7 +149,6 @@ def _even_places(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]
     firsts = begins.nonzero()[0]
     if not len(firsts) or firsts[0]:
         firsts = np.concatenate([[0], firsts])
-    step = 1 if (counts & 1).any() else 2
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     lengths = np.diff(firsts, append=len(counts))
     whole = step * np.arange(len(counts))  # as if all were shown as they are decoded, in one sequence
@@ -165,4 +161,6 @@ def _even_places(counts: NDArray[np.int64], bits: int, begins: NDArray[np.bool_]
         return None
     taken = np.zeros(step * len(counts), np.bool_)
     taken[whole] = True
-    return whole if taken[::step].all() else None
+    if not taken[::step].all():
+        return None
+    return whole if step == 1 else whole // step

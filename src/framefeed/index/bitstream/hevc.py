@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from framefeed.index.bitstream.bits import OutOfData
 from framefeed.index.bitstream.columns import BitColumns
-from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, open_ends, order_gaps
+from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, last_shown, order_gaps
 from framefeed.index.bitstream.hevc_headers import (
     IDR,
     PPS,
@@ -18,8 +18,11 @@ from framefeed.index.bitstream.hevc_headers import (
     Sps,
     parse_block_size,
     parse_pps,
+    parse_reference_sets,
+    parse_references,
     parse_slice,
     parse_sps,
+    refers_ahead,
 )
 from framefeed.index.bitstream.kinds import PacketKind
 from framefeed.index.bitstream.nal import (
@@ -40,6 +43,7 @@ from framefeed.index.bitstream.parameters import Key, ParameterSets
 _BLA_FIRST, _BLA_LAST, _CRA, _END_OF_SEQUENCE = 16, 18, 21, 36
 _HEADERS_ONLY = frozenset((*range(32, 41),))
 _NOT_A_PICTURE = 255
+_SAMPLE = 16  # pictures that tell whether counts of a stream rise by two
 _NON_REFERENCE = frozenset((0, 2, 4, 6, 8))
 _IS_IDR = np.array([kind in IDR for kind in range(256)])
 _ORDER_ANCHORS = np.array([kind in (1, 3, 5, *range(16, 22)) for kind in range(256)])  # in the lowest sub-layer
@@ -83,6 +87,7 @@ class HevcClassifier(NalClassifier):
         super().__init__()
         self._sets = ParameterSets(required=(VPS, SPS, PPS))
         self._spss: dict[int, Sps] = {}
+        self._sps_units: dict[int, bytes] = {}
         self._ppss: dict[int, Pps] = {}
         self._output_flags = False
         self._unreadable_sets = False
@@ -94,6 +99,8 @@ class HevcClassifier(NalClassifier):
         self._layers = np.zeros(0, np.int16)
         self._ends = np.zeros(0, np.bool_)
         self._orders = np.zeros(0, np.int32)
+        self._are_b = np.zeros(0, np.bool_)
+        self._rests = np.zeros(0, np.uint64)  # of the slice headers, behind the order count
         self._pictures: list[tuple[NDArray[Any], ...]] = []
         self._length_size, units = split_extradata(extradata)
         for unit in units:
@@ -105,7 +112,7 @@ class HevcClassifier(NalClassifier):
         try:
             if kind == SPS:
                 sps = parse_sps(unit)
-                self._spss[sps.sps_id] = sps
+                self._spss[sps.sps_id], self._sps_units[sps.sps_id] = sps, unit
                 self._max_sub_layer = max(self._max_sub_layer, sps.sub_layers)
                 return kind, sps.sps_id
             if kind == PPS:
@@ -124,6 +131,8 @@ class HevcClassifier(NalClassifier):
         self._layers = np.zeros(count, np.int16)
         self._ends = np.zeros(count, np.bool_)
         self._orders = np.full(count, -1, np.int32)
+        self._are_b = np.zeros(count, np.bool_)
+        self._rests = np.zeros(count, np.uint64)
 
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:
         flat = heads.reshape(-1)
@@ -149,15 +158,17 @@ class HevcClassifier(NalClassifier):
         bits.skip(((types >= _BLA_FIRST) & (types <= 23)).astype(np.uint64))
         bits.skip_ue()
         bits.skip(extra.pop())
+        are_b = bits.left >> np.uint64(63) != 0  # the type of the slice is 0
         bits.skip_ue()
         bits.skip(2 * sps.separate_colour_plane)
-        counts = bits.u(sps.order_bits)
+        counts, rests = bits.u(sps.order_bits), bits.left
         for place in bits.unclear.nonzero()[0].tolist():
             head = data[at[place] : at[place] + OPENING - 2].tobytes()
-            counts[place] = self._read_slice(head, int(types[place])).order_count
+            header = self._read_slice(head, int(types[place]))
+            counts[place], are_b[place], rests[place] = header.order_count, header.is_b, header.rest
         counts[_IS_IDR[types]] = 0
         counts[types == _NOT_A_PICTURE] = -1
-        self._orders[rows] = counts
+        self._orders[rows], self._are_b[rows], self._rests[rows] = counts, are_b, rests
 
     def _only_sps(self) -> Sps | None:
         """The parameter set of all pictures, as far as their order counts go; None where there are several."""
@@ -213,6 +224,7 @@ class HevcClassifier(NalClassifier):
         if not header.is_output:
             kinds |= _HIDDEN
         self._orders[packet.index] = header.order_count if self._only_sps() else -1
+        self._are_b[packet.index], self._rests[packet.index] = header.is_b, header.rest
         return Outcome(kinds)
 
     def gaps(self) -> Gaps:
@@ -220,22 +232,47 @@ class HevcClassifier(NalClassifier):
         sps = self._only_sps()
         if sps is None or not self._pictures:
             return NO_GAPS
-        types, layers, orders, unread = (np.concatenate(column) for column in zip(*self._pictures, strict=True))
-        begins = (types >= _BLA_FIRST) & (types < _CRA)
-        read = (orders >= 0) & in_read_sequences(begins, unread)
+        columns = [np.concatenate(column) for column in zip(*self._pictures, strict=True)]
+        begins = (columns[0] >= _BLA_FIRST) & (columns[0] < _CRA)
+        read = (columns[2] >= 0) & in_read_sequences(begins, columns.pop())
         rows = read.nonzero()[0]
         if len(rows) < len(read):
-            types, layers, begins, orders = types[rows], layers[rows], begins[rows], orders[rows]
+            columns, begins = [column[rows] for column in columns], begins[rows]
+        types, layers, orders, are_b, rests = columns
         anchors = _ORDER_ANCHORS[types] & (layers == 0)
         counts = orders.astype(np.int64)
-        found, shown = order_gaps(counts, sps.order_bits, begins, anchors, fields=False)
-        ends = open_ends(counts, sps.order_bits, begins, _DROPPABLE[types])
-        packets = rows[np.union1d(found, ends) if len(ends) else found]
+        step = 1 if (counts & 1).any() else self._step(rests[types < _BLA_FIRST][:_SAMPLE])
+        found, shown = order_gaps(counts, sps.order_bits, begins, anchors, fields=False, step=step)
+        ends = last_shown(shown, begins)
+        ends = ends[are_b[ends] | _DROPPABLE[types[ends]]]  # for most encoders these are none
+        packets = rows[np.union1d(found, ends[self._refer_ahead(rests[ends])]) if len(ends) else found]
         return Gaps(packets, np.zeros(len(packets), np.bool_), at_rows(shown, rows, len(read)))
+
+    def _step(self, rests: NDArray[np.uint64]) -> int:
+        """By how much counts rise that are all even: 1 where one of these pictures refers to one with an odd count."""
+        try:
+            sets = self._reference_sets()
+            return 1 if any(distance & 1 for rest in rests.tolist() for distance in parse_references(rest, sets)) else 2
+        except OutOfData:
+            return 1
+
+    def _refer_ahead(self, rests: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """For each of these pictures, whether it may refer to one that is shown later."""
+        openings, which = np.unique(rests >> np.uint64(32), return_inverse=True)
+        try:
+            sets = self._reference_sets()
+            return np.array([refers_ahead(opening, sets) for opening in openings.tolist()])[which]
+        except OutOfData:
+            return np.ones(len(rests), np.bool_)
+
+    def _reference_sets(self) -> list[list[int]]:
+        if len(self._sps_units) != 1:
+            raise OutOfData("several parameter sets")
+        return parse_reference_sets(next(iter(self._sps_units.values())))
 
     def _finish(self, kinds: NDArray[np.uint16], chunk: Chunk) -> None:
         unread = (self._orders < 0) & ((kinds & np.uint16(_HIDDEN)) == 0)
-        self._pictures.append((self._types, self._layers, self._orders, unread))
+        self._pictures.append((self._types, self._layers, self._orders, self._are_b, self._rests, unread))
         self._check_sub_layers(kinds)
         self._hide_skipped_pictures(kinds, chunk)
 

@@ -1,4 +1,4 @@
-"""HEVC headers: ids of parameter sets, number of temporal sub-layers and the pic_output_flag."""
+"""HEVC headers: ids of parameter sets, number of temporal sub-layers, the pic_output_flag, and references."""
 
 from typing import NamedTuple
 
@@ -53,15 +53,109 @@ def _read_sps(bits: BitReader) -> Sps:
 def parse_block_size(unit: bytes) -> int:
     """Side of the coding tree blocks of a sequence parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[2:1024]))
-    sps = _read_sps(bits)
-    for _ in range(sps.sub_layers + 1 if bits.flag() else 1):
-        for _ in range(3):
-            bits.ue()
+    _skip_buffering(bits, _read_sps(bits).sub_layers)
     smallest = bits.ue() + 3
     size = smallest + bits.ue()
     if not 4 <= size <= 6:
         raise OutOfData("block size")
     return 1 << size
+
+
+def _skip_buffering(bits: BitReader, sub_layers: int) -> None:
+    """Pass over the sizes of the decoded picture buffer."""
+    for _ in range(sub_layers + 1 if bits.flag() else 1):
+        for _ in range(3):
+            bits.ue()
+
+
+def parse_reference_sets(unit: bytes) -> list[list[int]]:
+    """Sets of references, as of `parse_references`, that a sequence parameter set (with its NAL unit header) lists."""
+    bits = BitReader(unescape(unit[2:]))
+    _skip_buffering(bits, _read_sps(bits).sub_layers)
+    for _ in range(6):  # sizes and depths of blocks
+        bits.ue()
+    if bits.flag() and bits.flag():
+        _skip_scaling_lists(bits)
+    bits.skip(2)
+    if bits.flag():  # uncompressed blocks
+        bits.skip(8)
+        bits.ue()
+        bits.ue()
+        bits.skip(1)
+    sets: list[list[int]] = []
+    for _ in range(min(bits.ue(), 65)):
+        sets.append(_read_references(bits, sets))
+    return sets
+
+
+def _skip_scaling_lists(bits: BitReader) -> None:
+    for size in range(4):
+        for _ in range(6 if size < 3 else 2):
+            if bits.flag():
+                for _ in range(min(64, 16 << 2 * size) + (size > 1)):
+                    bits.ue()
+            else:
+                bits.ue()
+
+
+def parse_references(rest: int, sets: list[list[int]]) -> list[int]:
+    """Distances in picture order count to the pictures that a slice needs or keeps: behind it, then ahead of it.
+
+    Args:
+        rest: The 64 bits of its header behind its picture order count.
+        sets: Of its sequence parameter set.
+    """
+    bits = BitReader(rest.to_bytes(8, "big"))
+    return _listed_references(bits, sets) if bits.flag() else _read_references(bits, sets, in_slice=True)
+
+
+def refers_ahead(rest: int, sets: list[list[int]]) -> bool:
+    """Whether a slice may need or keep pictures that are shown later.
+
+    Args:
+        rest: The 32 bits of its header behind its picture order count.
+        sets: Of its sequence parameter set.
+    """
+    bits = BitReader(rest.to_bytes(4, "big"))
+    try:
+        if bits.flag():
+            return max(_listed_references(bits, sets), default=0) > 0
+        if sets and bits.ahead(1):
+            return max(_read_references(bits, sets, in_slice=True), default=0) > 0
+        bits.skip(len(sets) > 0)
+        bits.ue()
+        return bits.ue() > 0
+    except OutOfData:
+        return True
+
+
+def _listed_references(bits: BitReader, sets: list[list[int]]) -> list[int]:
+    number = bits.u((len(sets) - 1).bit_length())
+    if number >= len(sets):
+        raise OutOfData("no such set of references")
+    return sets[number]
+
+
+def _read_references(bits: BitReader, sets: list[list[int]], *, in_slice: bool = False) -> list[int]:
+    if sets and bits.flag():  # changes of an earlier set
+        back = 1 + (bits.ue() if in_slice else 0)
+        if back > len(sets):
+            raise OutOfData("no such set of references")
+        sign = -1 if bits.flag() else 1
+        shift = sign * (bits.ue() + 1)
+        kept = [distance + shift for distance in (*sets[-back], 0) if bits.flag() or bits.flag()]
+        return sorted(filter(None, kept), key=lambda distance: (distance > 0, abs(distance)))
+    counts = bits.ue(), bits.ue()
+    if sum(counts) > 16:
+        raise OutOfData("too many references")
+    found: list[int] = []
+    for sign, count in zip((-1, 1), counts, strict=True):
+        distance = 0
+        for _ in range(count):
+            distance += sign * (bits.ue() + 1)
+            bits.skip(1)
+            found.append(distance)
+    return found
 
 
 def skip_profile(bits: BitReader, sub_layers: int) -> None:
@@ -89,6 +183,8 @@ class Slice(NamedTuple):
 
     is_output: bool
     order_count: int = -1  # its lowest bits
+    is_b: bool = False
+    rest: int = 0  # the 64 bits behind the count
 
 
 def parse_slice(data: bytes, nal_type: int, spss: dict[int, Sps], ppss: dict[int, Pps]) -> Slice:
@@ -101,7 +197,7 @@ def parse_slice(data: bytes, nal_type: int, spss: dict[int, Sps], ppss: dict[int
     if pps is None:
         raise OutOfData("slice refers to an unknown PPS")
     bits.skip(pps.extra_slice_bits)
-    bits.ue()
+    is_b = bits.ue() == 0
     is_output = not pps.output_flag_present or bits.flag()
     sps = spss.get(pps.sps_id)
     if sps is None:
@@ -109,4 +205,4 @@ def parse_slice(data: bytes, nal_type: int, spss: dict[int, Sps], ppss: dict[int
     if nal_type in IDR:
         return Slice(is_output, 0)
     bits.skip(2 * sps.separate_colour_plane)
-    return Slice(is_output, bits.u(sps.order_bits))
+    return Slice(is_output, bits.u(sps.order_bits), is_b, bits.ahead(64))
