@@ -21,17 +21,15 @@ from typing import Any
 from framefeed import VideoDecoder
 from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.decoder import reading
+from framefeed.index.table import PacketTable
+from framefeed.plan import is_worth_staying
 
-WITH = reading.FrameReader._is_worth_staying
+WITH = is_worth_staying
 
 
-def without(reader: Any, frame: int) -> bool:
-    """The rule as it was: deep in long groups alone."""
-    packets = reader._index.packets
-    packet = int(packets.frames[frame])
-    start = int(packets.start[packet])
-    depth = reading.DEPTH
-    return bool(packet - start >= depth and packets.run_end(packet, start) - packet >= depth)
+def without(table: PacketTable, reorder_depth: int, frame: int, *, undisturbed: bool) -> bool:
+    """The rule without chances: deep in long groups alone."""
+    return WITH(table, reorder_depth, frame, undisturbed=False)
 
 
 def rate(paths: list[str], seed: int, requests: int) -> float:
@@ -52,7 +50,7 @@ def compare(paths: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     rules = [("without", without), ("with", WITH)]
     for seed in range(arguments.repeat):
         for name, rule in rules[:: 1 - 2 * (seed % 2)]:
-            reading.FrameReader._is_worth_staying = rule  # type: ignore[assignment, method-assign]
+            vars(reading)["is_worth_staying"] = rule
             rates[name].append(round(rate(paths, seed, arguments.requests), 2))
     ratios = [one / other for one, other in zip(rates["with"], rates["without"], strict=True)]
     return {

@@ -37,6 +37,7 @@ from framefeed.decode.default import cpu_engine, cuda_engine
 from framefeed.device import resolve_device
 from framefeed.index.video_index import VideoIndex
 from framefeed.loader.loader import VideoLoader
+from framefeed.request import decode_frames, decode_runs
 from framefeed.source import media_of, open_source
 
 CLIPS = 4  # of a batch
@@ -201,10 +202,15 @@ class _Decoders:
                 frames = range(low, min(low + RUN, index.num_frames))
                 if self._device.type == "cuda":
                     with driver.on_device(self._device.index or 0):
-                        self._engine.decode_runs(index, source, frames, taker, num_threads=1)
+                        decode_runs(self._engine, index, source, frames, taker, num_threads=1)
                 else:
-                    self._engine.decode(
-                        index, source, frames, lambda row, picture: taker.take([row], [picture]), num_threads=1
+                    decode_frames(
+                        self._engine,
+                        index,
+                        source,
+                        frames,
+                        lambda row, picture: taker.take([row], [picture]),
+                        num_threads=1,
                     )
 
 

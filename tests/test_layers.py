@@ -23,7 +23,7 @@ LAYERS = (
     ("index",),
     ("catalog", "plan", "source"),
     ("store", "decode", "convert"),
-    ("device", "batch", "decoder"),
+    ("request", "device", "decoder", "batch"),
     ("dataset", "packets", "loader"),
     ("transforms", "sampling", "public"),
     ("testing", "doctor", "readers", "infer"),
@@ -135,6 +135,18 @@ def test_contributing_names_every_package() -> None:
 
 def test_the_package_never_imports_benchmarks() -> None:
     assert [found for found in IMPORTS if found.module.split(".")[0] in ("benchmarks", "tests")] == []
+
+
+PLANNED = {"Attempt", "Cursor", "Losses", "Plan", "Probed"}
+"""Values that planning and decoding pass to each other."""
+
+
+def test_decoding_decides_nothing() -> None:
+    for path in (ROOT / "decode").rglob("*.py"):
+        for node, _ in _walk(ast.parse(path.read_text("utf-8")), True):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("framefeed.plan"):
+                names = {alias.name for alias in node.names}
+                assert node.module == "framefeed.plan" and names <= PLANNED, f"{path} imports {names} of {node.module}"
 
 
 def test_pyav_is_known_in_few_places() -> None:

@@ -17,6 +17,7 @@ from framefeed.decode.session import CorruptPicture, PacketError, Session
 from framefeed.index.bitstream import PacketKind
 from framefeed.media.media import open_media
 from framefeed.media.native import NativeFrame
+from framefeed.request import decode_frames
 from framefeed.source import PacketSource, open_source
 from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from framefeed.types import StreamInfo
@@ -121,7 +122,7 @@ def test_every_way_to_ask_has_the_same_answer(broken: int, late: bool) -> None:
         got: dict[int, FakePicture] = {}
         failed: set[int] = set()
         try:
-            engine.decode(index, fake_bytes(), frames, got.__setitem__, **options)
+            decode_frames(engine, index, fake_bytes(), frames, got.__setitem__, **options)
         except DecodeError as error:
             failed = set(error.reasons)
         assert failed == lost & set(frames)
@@ -174,7 +175,7 @@ def test_a_reference_that_is_called_none(liar: int) -> None:
         engine = Engine(_CarefulFactory(stream, set(), late=False), max_threads=2)
         for asked in frames:
             got: dict[int, FakePicture] = {}
-            engine.decode(index, fake_bytes(), asked, got.__setitem__, num_threads=1)
+            decode_frames(engine, index, fake_bytes(), asked, got.__setitem__, num_threads=1)
             assert [stream.ranks[got[row].packet] for row in range(len(asked))] == asked
 
 
@@ -194,7 +195,7 @@ def _ask(
         got[frames[row]] = NativeFrame.copy_of(picture)
 
     try:
-        engine.decode(index, source, frames, sink, **options)
+        decode_frames(engine, index, source, frames, sink, **options)
     except DecodeError as error:
         failed = set(error.reasons)
     assert got.keys() | failed == set(frames) and not got.keys() & failed

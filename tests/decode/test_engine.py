@@ -7,6 +7,7 @@ import pytest
 from framefeed.decode.engine import Engine
 from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
+from framefeed.request import decode_frames
 from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of
 
@@ -23,7 +24,7 @@ def _stream(groups: int = 3, length: int = 6) -> MadeUpStream:
 
 def _read(engine: Engine, stream: MadeUpStream, wanted: list[int], **options: bool) -> list[int]:
     got: dict[int, FakePicture] = {}
-    engine.decode(index_of(stream.table()), fake_bytes(), wanted, got.__setitem__, num_threads=2, **options)
+    decode_frames(engine, index_of(stream.table()), fake_bytes(), wanted, got.__setitem__, num_threads=2, **options)
     return [got[row].packet for row in range(len(wanted))]
 
 
@@ -73,7 +74,7 @@ def test_reading_in_order_feeds_every_packet_once() -> None:
     index = index_of(stream.table())
     for frame in range(40):
         got: dict[int, FakePicture] = {}
-        engine.decode(index, fake_bytes(), [frame], got.__setitem__, num_threads=1, read_on=True)
+        decode_frames(engine, index, fake_bytes(), [frame], got.__setitem__, num_threads=1, read_on=True)
         assert got[0].packet == frame
     assert sorted(factory.fed) == list(range(40))
 
@@ -86,5 +87,5 @@ def test_a_sink_that_raises_stops_the_request_and_leaves_the_engine_usable() -> 
         raise RuntimeError("no room")
 
     with pytest.raises(RuntimeError, match="no room"):
-        engine.decode(index_of(stream.table()), fake_bytes(), [0, 7, 13], sink, num_threads=2)
+        decode_frames(engine, index_of(stream.table()), fake_bytes(), [0, 7, 13], sink, num_threads=2)
     assert _read(engine, stream, [0, 7, 13]) == [0, 7, 13]

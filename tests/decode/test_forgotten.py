@@ -12,6 +12,7 @@ from framefeed import VideoIndex
 from framefeed.decode.cpu.session_cpu import CpuFactory
 from framefeed.decode.engine import Engine
 from framefeed.media.media import open_media
+from framefeed.request import decode_frames
 from framefeed.source import open_source
 
 
@@ -26,7 +27,9 @@ def test_engines_and_their_decoders_go(clip_folder: Path) -> None:
     gone = []
     for _ in range(4):
         engine = Engine(CpuFactory(), 2)
-        engine.decode(index, source, [5, 20], lambda row, picture: None, num_threads=2, read_on=True, long_groups=True)
+        decode_frames(
+            engine, index, source, [5, 20], lambda row, picture: None, num_threads=2, read_on=True, long_groups=True
+        )
         assert engine.pool.created
         gone.append(weakref.ref(engine))
         del engine

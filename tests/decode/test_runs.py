@@ -9,6 +9,7 @@ import pytest
 from framefeed.decode.engine import Engine
 from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
+from framefeed.request import decode_runs
 from framefeed.source import CutOff
 from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of
@@ -48,7 +49,7 @@ def _stream(groups: int = 3, length: int = 6) -> MadeUpStream:
 
 def _read(engine: Engine, stream: MadeUpStream, wanted: list[int], book: _Book, source: Any = None) -> list[int]:
     index = index_of(stream.table())
-    plan = engine.decode_runs(index, source or fake_bytes(), wanted, book, num_threads=1)
+    plan = decode_runs(engine, index, source or fake_bytes(), wanted, book, num_threads=1)
     for row, copy in plan.copies:
         book.confirmed[copy] = book.confirmed[row]
     return [book.confirmed[row] for row in range(len(wanted))]

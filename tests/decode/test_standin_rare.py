@@ -19,6 +19,7 @@ from framefeed import ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
 from framefeed.batch.assembly import locate_samples
 from framefeed.batch.work import Taken
 from framefeed.cuda import driver
+from framefeed.request import decode_runs
 from framefeed.testing import samples
 from standin import StandIn
 
@@ -162,7 +163,7 @@ def test_pictures_that_nobody_took(gpu: StandIn, clip_folder: Path) -> None:
     with driver.on_device(0):
         for last in range(3, 40):
             with pytest.raises(RuntimeError, match="it is closed"):
-                reader._engine.decode_runs(reader._index, reader._source, [last], Stops(), num_threads=1)
+                decode_runs(reader._engine, reader._index, reader._source, [last], Stops(), num_threads=1)
             wanted = np.array([last % 13, last % 13 + 1])
             assert torch.equal(reader.read(wanted), truth[wanted])
 

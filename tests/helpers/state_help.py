@@ -44,6 +44,7 @@ from framefeed.batch.work import Taken
 from framefeed.batch.workshop import CpuWorkshop
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.decode.default import cpu_engine
+from framefeed.request import decode_frames
 from framefeed.source.packets import ByteRanges
 from framefeed.testing import samples
 from helpers.workers_help import Dying
@@ -663,7 +664,7 @@ def decode_group(path: str) -> None:
     def sink(row: int, picture: Any) -> None:
         found[row] = samples.read_number(picture.to_ndarray(format="rgb24"))
 
-    cpu_engine().decode(group.index, group.source(), range(len(group.frames)), sink, num_threads=1)
+    decode_frames(cpu_engine(), group.index, group.source(), range(len(group.frames)), sink, num_threads=1)
     emit([found[row] for row in sorted(found)])
 
 

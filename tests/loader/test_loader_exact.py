@@ -31,6 +31,7 @@ from framefeed.batch.workshop import CpuWorkshop
 from framefeed.decode.cpu.session_cpu import CpuFactory
 from framefeed.decode.engine import Engine
 from framefeed.loader.decoding import Decoding
+from framefeed.request import decode_frames
 from helpers.clips_help import (
     MIXED,
     Truth,
@@ -762,7 +763,7 @@ def test_a_damaged_frame_that_was_read_ahead_is_not_handed_out(clip_folder: Path
         def sink(row: int, picture: Any) -> None:
             got.append(picture.pts)
 
-        engine.decode(video.index, video.source, [frame], sink, num_threads=1, read_on=read_on)
+        decode_frames(engine, video.index, video.source, [frame], sink, num_threads=1, read_on=read_on)
 
     ask(45, read_on=True)
     with pytest.raises(RuntimeError, match="frame 43"):

@@ -11,6 +11,7 @@ from framefeed.decode.engine import Engine
 from framefeed.index.bitstream import PacketKind
 from framefeed.plan import Cursor, plan_frames, random_frame_cost
 from framefeed.plan.schedule import choose_wide_jobs
+from framefeed.request import decode_frames
 from framefeed.testing.fake_decoder import FakeFactory, FakePicture, fake_bytes
 from plan.streams import MadeUpStream, index_of, streams
 
@@ -44,7 +45,7 @@ def test_every_wanted_frame_is_decoded_once_from_intact_references(case: tuple[M
                 assert row not in got
                 got[row] = picture
 
-            plan = engine.decode(index, fake_bytes(), wanted, sink, num_threads=2, read_on=bool(request % 2))
+            plan = decode_frames(engine, index, fake_bytes(), wanted, sink, num_threads=2, read_on=bool(request % 2))
             for source, target in plan.copies:
                 got[target] = got[source]
             assert [got[row].packet for row in range(len(wanted))] == [int(table.frames[frame]) for frame in wanted]

@@ -16,6 +16,7 @@ from framefeed.batch.work import Taken
 from framefeed.decode.default import cpu_engine
 from framefeed.decode.session import Taker
 from framefeed.errors import FrameSizeError
+from framefeed.request import decode_frames
 from framefeed.source import PacketSource
 
 __all__ = ["CpuWorkshop", "Workshop", "decode_on_cpu"]
@@ -103,7 +104,7 @@ def decode_on_cpu(
         taker.take([row], [picture])
         taker.confirm()
 
-    cpu_engine().decode(video.index, source, frames, sink, num_threads=1, read_on=read_on)
+    decode_frames(cpu_engine(), video.index, source, frames, sink, num_threads=1, read_on=read_on)
 
 
 class CpuWorkshop:

@@ -29,6 +29,7 @@ from framefeed.decode.session import Taker
 from framefeed.decode.surface import Surface, SurfaceLayout
 from framefeed.device import check_not_forked
 from framefeed.errors import FrameSizeError
+from framefeed.request import decode_runs
 from framefeed.source import PacketSource
 
 __all__ = ["CudaWorkshop"]
@@ -118,7 +119,7 @@ class CudaWorkshop:
             if video.on_cpu:
                 decode_on_cpu(video, source, frames, taker, read_on=read_on)
             else:
-                self._engine.decode_runs(video.index, source, frames, taker, num_threads=1)
+                decode_runs(self._engine, video.index, source, frames, taker, num_threads=1)
 
     def assemble(self, videos: Videos, samples: Samples, shape: SampleShape) -> DeviceAssembly:
         """Begins a batch."""

@@ -31,6 +31,7 @@ from framefeed.dataset.orders import Layout
 from framefeed.decode.default import cpu_engine
 from framefeed.device import Fallback, resolve_device
 from framefeed.index.video_index import VideoIndex
+from framefeed.request import decode_frames
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -199,7 +200,7 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
             write_bases(video, picture, bases, frames[row])
             assembly.put(bases, assembly.targets[file, frames[row]])
 
-        cpu_engine().decode(video.index, video.source, frames, sink, num_threads=_num_threads())
+        decode_frames(cpu_engine(), video.index, video.source, frames, sink, num_threads=_num_threads())
 
     def _read_on_gpu(self, refs: Samples) -> list[dict[str, Any]]:
         from framefeed.batch.workshop_cuda import CudaWorkshop

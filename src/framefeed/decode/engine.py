@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-
-from numpy.typing import ArrayLike
+from typing import Any, Protocol
 
 from framefeed._util.fork import in_forked_children
 from framefeed._util.limits import available_cpus
-from framefeed._util.nvtx import DECODE, PLAN
+from framefeed._util.nvtx import DECODE
 from framefeed.decode.pool import SessionPool
-from framefeed.decode.run import Failures, Sink, decode_error, run_job
+from framefeed.decode.run import Sink, run_job
 from framefeed.decode.runs import RunTask
 from framefeed.decode.session import Running, SessionFactory, Taker
-from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
-from framefeed.plan import Plan, plan_frames
-from framefeed.plan.frames import with_whole_group
-from framefeed.plan.schedule import choose_wide_jobs, wide_threads
+from framefeed.plan import Attempt, Cursor, Losses, Plan
 from framefeed.source import PacketSource
 from framefeed.types import DecodeJob
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Lease"]
+
+
+class Lease:
+    """Sessions that were left running in a video, taken out of the pool for one request. A context manager.
+
+    Args:
+        pool: Where they come from, and where the rest goes back to.
+        index: The video.
+
+    Attributes:
+        undisturbed: Whether no other video was asked for since the last request for this one.
+    """
+
+    def __init__(self, pool: SessionPool, index: VideoIndex) -> None:
+        self._pool = pool
+        self._index = index
+        self._running, self.undisturbed = pool.take_running(index)
+
+    @property
+    def cursors(self) -> dict[int, Cursor]:
+        """By group, where they stand."""
+        return {start: running.cursor for start, running in self._running.items()}
+
+    def session(self, job: DecodeJob, num_threads: int) -> Running:
+        """Returns the session that a job resumes, or one for a fresh start."""
+        running = self._running.pop(job.start) if job.resume >= 0 else None
+        return running if running is not None else self._pool.take(self._index, job.start, num_threads)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for running in self._running.values():
+            self._pool.keep_running(self._index, running)
+
+
+class _Task(Protocol):
+    """A request while it is being decoded."""
+
+    stopped: bool
+
+    def run(self, job: DecodeJob, num_threads: int) -> None:
+        """Runs a job on a session of its own."""
 
 
 class Engine:
@@ -36,12 +75,10 @@ class Engine:
 
     Attributes:
         factory: What makes them.
-        latest: The index that frames were asked of last, by ``id``.
     """
 
     def __init__(self, factory: SessionFactory, max_threads: int | None = None, num_formats: int = 2) -> None:
         self.max_threads = max_threads or available_cpus()
-        self.latest = 0
         self.factory = factory
         # Two for each thread, where there are many kinds: one being reset for the next file while another is left
         # running in a group.
@@ -54,78 +91,91 @@ class Engine:
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(self.max_threads)
 
-    def decode(
+    def lease(self, index: VideoIndex) -> Lease:
+        """Takes the sessions that were left running in a video, so that a request can be planned with them."""
+        return Lease(self.pool, index)
+
+    def run(
+        self, index: VideoIndex, source: PacketSource, plan: Plan, sink: Sink, lease: Lease
+    ) -> list[tuple[DecodeJob, Losses]]:
+        """Runs a plan; ``sink(row, picture)`` gets each wanted picture once, from any of the threads.
+
+        Args:
+            index: The video.
+            source: Gives its packets.
+            plan: What to decode.
+            sink: Takes the pictures. Rows of repeated frames are left to the caller, see ``Plan.copies``.
+            lease: The sessions that the plan was made with.
+
+        Returns:
+            The jobs that lost pictures.
+        """
+        task = _JobTask(self.pool, index, source, sink, lease, plan.read_on)
+        jobs = list(zip(plan.jobs, plan.threads or (1,) * len(plan.jobs), strict=True))
+        for job, threads in jobs[: plan.num_first]:
+            task.run(job, threads)
+        self._run_side_by_side(task, jobs[plan.num_first :], plan.num_workers)
+        return task.failed
+
+    def retry(
         self,
         index: VideoIndex,
         source: PacketSource,
-        wanted: ArrayLike,
+        attempts: Generator[DecodeJob, Losses | None, dict[int, str]],
         sink: Sink,
-        *,
-        num_threads: int,
-        read_on: bool = False,
-        long_groups: bool = False,
-    ) -> Plan:
-        """Decodes frames; ``sink(row, picture)`` gets each different one once, from any of the threads.
+    ) -> dict[int, str]:
+        """Runs jobs one after the other as they are asked for, each on a fresh session of one thread.
 
-        Args:
-            index: The video.
-            source: Gives its packets.
-            wanted: Frame numbers, in any order, repeated or not. Row i of the sink is ``wanted[i]``.
-            sink: Takes the pictures. Rows of repeated frames are left to the caller, see ``Plan.copies``.
-            num_threads: How many threads this request may use.
-            read_on: Whether the frames that follow will probably be asked for next.
-            long_groups: Whether these are parts of long groups that will be gone through to their ends: each gets a
-                decoder with all threads, side by side with the others.
-
-        Raises:
-            DecodeError: A wanted frame could not be decoded exactly.
+        Returns:
+            What ``attempts`` returns.
         """
-        self.latest = id(index)
-        running = self.pool.take_running(index)
-        with PLAN:
-            plan = plan_frames(index.packets, wanted, {start: left.cursor for start, left in running.items()})
-        leases = {job.start: running.pop(job.start) for job in plan.jobs if job.resume >= 0}
-        for unused in running.values():
-            self.pool.keep_running(index, unused)
-        task = _Task(self.pool, index, source, sink, leases, read_on)
-        jobs = list(plan.jobs)
-        each = wide_threads(index.stream.codec, num_threads) if long_groups else 1
-        may_widen = num_threads > 1 and not long_groups and self.factory.uses_threads(index.stream)
-        wide = choose_wide_jobs([job.cost for job in jobs], num_threads) if may_widen else 0
-        if read_on and not wide and may_widen:
-            jobs, wide = _widen_last(index, jobs)
-        for job in jobs[:wide]:
-            task.run(job, wide_threads(index.stream.codec, num_threads))
-        self._run_side_by_side(task, jobs[wide:], num_threads, each)
-        task.finish()
-        return plan
 
-    def decode_runs(
-        self, index: VideoIndex, source: PacketSource, wanted: ArrayLike, taker: Taker, *, num_threads: int
-    ) -> Plan:
-        """Decodes frames in whole runs, each different one once; for decoders whose pictures last a moment only.
+        def run(job: DecodeJob) -> Losses | None:
+            running = self.pool.take(index, job.start, 1)
+            losses = run_job(index, source, job, running, sink, read_on=False)
+            if losses is None:
+                self.pool.give_back(running)
+            return losses
+
+        return _follow(attempts, run)
+
+    def run_whole(
+        self, index: VideoIndex, source: PacketSource, parts: Sequence[Sequence[DecodeJob]], taker: Taker, workers: int
+    ) -> list[tuple[DecodeJob, bool]]:
+        """Runs parts of a plan, each in one go; for decoders whose pictures last a moment only.
 
         Args:
             index: The video.
             source: Gives its packets.
-            wanted: Frame numbers, in any order, repeated or not. Row i of the taker is ``wanted[i]``.
+            parts: Jobs that are fed together.
             taker: Takes the pictures.
-            num_threads: How many threads this request may use.
+            workers: How many parts run side by side.
 
-        Raises:
-            DecodeError: A wanted frame could not be decoded exactly.
+        Returns:
+            The jobs that did not work, each with whether its packets can be fed one by one.
         """
-        with PLAN:
-            plan = plan_frames(index.packets, wanted)
-        task = RunTask(self.pool, index, source, taker, self._turns)
-        if num_threads == 1:
-            task.run_all(plan.jobs)
+        task = self._run_task(index, source, taker)
+        if workers == 1:
+            for part in parts:
+                task.run_part(part)
         else:
-            self._run_side_by_side(task, plan.jobs, num_threads, 1)
-        task.finish()
-        return plan
+            self._run_side_by_side(task, [(job, 1) for part in parts for job in part], workers)
+        return task.failed
 
-    def _run_side_by_side(self, task: _Task | RunTask, jobs: Sequence[DecodeJob], num_threads: int, each: int) -> None:
+    def _run_task(self, index: VideoIndex, source: PacketSource, taker: Taker) -> RunTask:
+        return RunTask(self.pool, index, source, taker, self._turns)
+
+    def retry_whole(
+        self, index: VideoIndex, source: PacketSource, attempts: Generator[Attempt, Any, dict[int, str]], taker: Taker
+    ) -> dict[int, str]:
+        """Runs attempts one after the other as they are asked for; returns what ``attempts`` returns."""
+        return _follow(attempts, self._run_task(index, source, taker).attempt)
+
+    def _run_side_by_side(self, task: _Task, jobs: Sequence[tuple[DecodeJob, int]], num_workers: int) -> None:
+        if num_workers < 2:
+            for job, threads in jobs:
+                task.run(job, threads)
+            return
         todo = iter(jobs)
         lock = threading.Lock()
 
@@ -133,33 +183,43 @@ class Engine:
             try:
                 while True:
                     with lock:
-                        job = next(todo, None)
+                        job, threads = next(todo, (None, 0))
                     if job is None or task.stopped:
                         return
-                    task.run(job, each)
+                    task.run(job, threads)
             except BaseException:
                 task.stopped = True
                 raise
 
-        # One worker more than threads: three equal jobs on two cores then end together instead of two and one.
-        workers = min(num_threads + 1, len(jobs)) if num_threads > 1 else 1
         helpers: list[Future[None]] = []
         try:
-            for _ in range(workers - 1):
+            for _ in range(num_workers - 1):
                 helpers.append(self._submit(work))
             work()  # the caller's thread works too: no hand-over for a single job, no deadlock when the pool is full
         finally:
             if helpers:
                 _wait_for_all(helpers, task)
 
-    def _submit(self, work: Sink | object) -> Future[None]:
+    def _submit(self, work: Callable[[], None]) -> Future[None]:
         with self._lock:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.max_threads + 1, thread_name_prefix="framefeed")
-            return self._executor.submit(work)  # type: ignore[arg-type]
+            return self._executor.submit(work)
 
 
-def _wait_for_all(helpers: Sequence[Future[None]], task: _Task | RunTask) -> None:
+def _follow(attempts: Generator[Any, Any, dict[int, str]], run: Callable[[Any], Any]) -> dict[int, str]:
+    """Runs each attempt that a generator yields and sends it the outcome; returns what it returns."""
+    outcome = None
+    while True:
+        try:
+            attempt = attempts.send(outcome)
+        except StopIteration as end:
+            reasons: dict[int, str] = end.value
+            return reasons
+        outcome = run(attempt)
+
+
+def _wait_for_all(helpers: Sequence[Future[None]], task: _Task) -> None:
     """Waits for all helpers, also where one has failed: they write to memory that goes with the request."""
     running = [helper for helper in helpers if not helper.cancel()]
     try:
@@ -172,121 +232,34 @@ def _wait_for_all(helpers: Sequence[Future[None]], task: _Task | RunTask) -> Non
         helper.result()
 
 
-def _widen_last(index: VideoIndex, jobs: list[DecodeJob]) -> tuple[list[DecodeJob], int]:
-    """Puts the last group first, to be run wide, where requests like this one will stay in that group for long."""
-    last = max(jobs, key=lambda job: job.start, default=None)
-    if last is None or not len(last.packets):
-        return jobs, 0
-    end = int(last.packets[-1]) + 1
-    rest = index.packets.run_end(end, last.start) - end
-    if rest <= sum(job.cost for job in jobs):
-        return jobs, 0
-    return [last, *(job for job in jobs if job is not last)], 1
+class _JobTask:
+    """A request whose pictures last, while it is being decoded.
 
-
-class _Task:
-    """One request while it is being decoded."""
+    Attributes:
+        failed: The jobs that lost pictures.
+        stopped: Whether no further job is begun.
+    """
 
     def __init__(
-        self,
-        pool: SessionPool,
-        index: VideoIndex,
-        source: PacketSource,
-        sink: Sink,
-        leases: dict[int, Running],
-        read_on: bool,
+        self, pool: SessionPool, index: VideoIndex, source: PacketSource, sink: Sink, lease: Lease, read_on: bool
     ) -> None:
         self._pool = pool
         self._index = index
         self._source = source
         self._sink = sink
-        self._leases = leases
+        self._lease = lease
         self._read_on = read_on
-        self._failed: dict[int, str] = {}
+        self.failed: list[tuple[DecodeJob, Losses]] = []
         self.stopped = False
 
     def run(self, job: DecodeJob, num_threads: int) -> None:
         """Runs a job on a session of its own."""
-        if int(self._index.packets.flags[job.start]) & PacketKind.INCOMPLETE:
-            num_threads = 1  # with more, decoders put another picture in the place of a reference that is missing
-        running = self._leases.pop(job.start, None)
-        if running is None:
-            running = self._pool.take(self._index, job.start, num_threads)
-        try:
-            with DECODE:
-                alive = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
-        except Failures as failures:
-            slots = dict(zip(job.wanted.tolist(), job.slots.tolist(), strict=True))
-            self._diagnose({packet: slots[packet] for packet in failures.missing})
-            return
-        if alive:
+        running = self._lease.session(job, num_threads)
+        with DECODE:
+            losses = run_job(self._index, self._source, job, running, self._sink, read_on=self._read_on)
+        if losses is not None:
+            self.failed.append((job, losses))
+        elif running.resumable:
             self._pool.keep_running(self._index, running)
         else:
             self._pool.give_back(running)
-
-    def _diagnose(self, rows: dict[int, int]) -> None:
-        """Gets those of the missing pictures of a job that can be had; notes why of the others.
-
-        A decoder that stumbles may lose whole pictures that it still held, and complain of a packet because of one that
-        it was fed before. So pictures are asked for again in parts, in the end one by one: what becomes of one does not
-        depend on what else was asked for. A damaged header may say that nobody refers to a picture, so the last attempt
-        leaves none out.
-        """
-        flags = self._index.packets.flags
-        lost = {packet for packet in rows if int(flags[packet]) & PacketKind.LOST}
-        self._failed |= dict.fromkeys(lost, "the stream is damaged near it, or packets are missing")
-        rows = {packet: row for packet, row in rows.items() if packet not in lost}
-        droppable = {packet for packet in rows if int(flags[packet]) & PacketKind.NONREF}
-        others = {packet: row for packet, row in rows.items() if packet not in droppable}
-        todo = [{packet: rows[packet] for packet in droppable}, others]
-        while todo:
-            rows = todo.pop()
-            failures = self._run_again(rows) if rows else None
-            if failures is None:
-                continue
-            missing = {packet: rows[packet] for packet in failures.missing}
-            blamed = failures.blamed if failures.hopeless else None
-            if len(rows) == 1:
-                if self._run_again(rows, leave_out=False) is not None:
-                    self._failed |= dict.fromkeys(rows, "the decoder gave no picture for it") | failures.hopeless
-            elif blamed is not None and blamed <= min(droppable & rows.keys(), default=blamed):
-                # Nothing was fed before it that would not be fed for any other picture.
-                whole = self._run_again(missing, leave_out=False)
-                if whole is not None:
-                    hopeless = failures.hopeless.keys() & whole.hopeless.keys()
-                    self._failed |= {packet: failures.hopeless[packet] for packet in hopeless}
-                    todo += [{packet: missing[packet]} for packet in whole.missing - hopeless]
-            else:
-                if blamed is None:
-                    blamed = -1 if len(missing) < len(rows) else max(rows)
-                todo += [{packet: row} for packet, row in missing.items() if packet <= blamed]
-                todo.append({packet: row for packet, row in missing.items() if packet > blamed})
-
-    def _run_again(self, rows: dict[int, int], *, leave_out: bool = True) -> Failures | None:
-        """Runs a job for some pictures from the start, with one thread; with all packets of the group on demand."""
-        frame_of = {packet: frame for frame, packet in enumerate(self._index.packets.frames.tolist())}
-        packets, targets = list(rows), list(rows.values())
-        (job,) = plan_frames(self._index.packets, [frame_of[packet] for packet in packets]).jobs
-        if not leave_out:
-            job = with_whole_group(self._index.packets, job)
-        running = self._pool.take(self._index, job.start, 1)
-        try:
-            run_job(
-                self._index,
-                self._source,
-                job,
-                running,
-                lambda row, picture: self._sink(targets[row], picture),
-                read_on=False,
-            )
-        except Failures as failures:
-            return failures.with_traceback(None)  # which would keep this frame, and all that it refers to
-        self._pool.give_back(running)
-        return None
-
-    def finish(self) -> None:
-        """Raises for the earliest frame that failed."""
-        for running in self._leases.values():
-            self._pool.keep_running(self._index, running)
-        if self._failed:
-            raise decode_error(self._index, self._failed)

@@ -39,11 +39,17 @@ class SessionPool:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, tuple[VideoIndex | None, Running]] = OrderedDict()
+        self._latest = 0  # the video of the last request, by `id`
         self.created = 0
 
-    def take_running(self, index: VideoIndex) -> dict[int, Running]:
-        """Takes out the sessions that were left running in this video, by group."""
+    def take_running(self, index: VideoIndex) -> tuple[dict[int, Running], bool]:
+        """Takes out the sessions that were left running in this video.
+
+        Returns:
+            The sessions by group, and whether the last call was for the same video.
+        """
         with self._lock:
+            undisturbed, self._latest = self._latest == id(index), id(index)
             found = {key: running for key, (owner, running) in self._idle.items() if owner is index}
             for key in found:
                 del self._idle[key]
@@ -53,7 +59,7 @@ class SessionPool:
                 self.give_back(running)
             else:
                 by_group[running.start] = running
-        return by_group
+        return by_group, undisturbed
 
     def take(self, index: VideoIndex, start: int, num_threads: int) -> Running:
         """A session for a fresh start at a packet."""

@@ -13,10 +13,11 @@ from framefeed.errors import DecodeError
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import KEY
 from framefeed.index.video_index import VideoIndex
+from framefeed.plan import Losses
 from framefeed.source import CutOff, PacketSource
 from framefeed.types import DecodeJob
 
-__all__ = ["Failures", "Sink", "run_job"]
+__all__ = ["Sink", "decode_error", "run_job"]
 
 # As plain numbers: operations on flags themselves take microseconds.
 _NEW_HEADERS, _NONREF, _SECOND_FIELD = (
@@ -30,24 +31,6 @@ MAX_SPARE = 16  # a decoder that puts frames in order lets out a few at once; th
 
 Sink = Callable[[int, Any], None]
 """``sink(row, picture)``: takes a wanted picture, from the thread that decoded it."""
-
-
-class Failures(Exception):
-    """Wanted pictures of a job that were not handed on. Those that were are whole.
-
-    Attributes:
-        missing: Their packets' numbers.
-        blamed: The first packet that the decoder complained of, or one after it if the session is delayed; None where
-            it did not say.
-        hopeless: Packet number -> what is wrong, of those that cannot be had if that is right. The others may come out
-            where the packet is not fed.
-    """
-
-    def __init__(self, missing: set[int], blamed: int | None, hopeless: dict[int, str]) -> None:
-        super().__init__(f"{len(missing)} pictures failed")
-        self.missing = missing
-        self.blamed = blamed
-        self.hopeless = hopeless
 
 
 class _Collector:
@@ -96,10 +79,10 @@ class _Collector:
 
     def _check_order(self, number: int) -> None:
         """Refuses a picture that came out before one that is shown earlier: some header lies."""
-        ranks = self._table.display_rank
-        if any(ranks[other] < ranks[number] for other in self._pending):
+        rank = self._table.display_rank.__getitem__
+        if min(map(rank, self._pending)) < rank(number):
             self._forget_unshown()
-            late = [other for other in self._pending if ranks[other] < ranks[number]]
+            late = [other for other in self._pending if rank(other) < rank(number)]
             if late:
                 self.refuse(max(number, min(late)), "it comes out in the wrong place")
 
@@ -150,21 +133,23 @@ class _Collector:
         """Whether every wanted picture has been handed on."""
         return len(self._delivered) == len(self._rows)
 
-    def failures(self) -> Failures:
-        """What was not handed on, and why."""
+    def losses(self) -> Losses | None:
+        """Wanted pictures that were not delivered; None if there are none."""
         missing = self._rows.keys() - self._delivered
+        if not missing:
+            return None
         if not self._damaged:
-            return Failures(missing, None, {})
+            return Losses(missing, None, {})
         blamed = self._first_damaged
         # In decode order everything after a damaged reference may be built on it.
         alone = int(self._table.flags[blamed]) & _NONREF
         reason = f"packet {blamed} is damaged ({self._damaged[blamed]})"
-        return Failures(missing, blamed, {n: reason for n in missing if n == blamed or (n > blamed and not alone)})
+        return Losses(missing, blamed, {n: reason for n in missing if n == blamed or (n > blamed and not alone)})
 
 
 def run_job(
     index: VideoIndex, source: PacketSource, job: DecodeJob, running: Running, sink: Sink, *, read_on: bool
-) -> bool:
+) -> Losses | None:
     """Decodes a job; every wanted picture goes to the sink once.
 
     Args:
@@ -177,10 +162,8 @@ def run_job(
             from there, rather than by ending the stream.
 
     Returns:
-        Whether the session can go on from where it is. If not, it needs a reset.
-
-    Raises:
-        Failures: Some wanted pictures did not come out, or are not whole. The session must not be used again.
+        The wanted pictures that did not come out, or are not whole: the session must not be used again. Otherwise None,
+        and ``running.resumable`` says whether the session can go on from where it is; if not, it needs a reset.
     """
     collector = _Collector(index, job, running, sink)
     if job.resume < 0:
@@ -190,14 +173,16 @@ def run_job(
     collector.take_spare(running)
     _decode(index, source, job, running, collector, read_on=read_on)
     if not collector.done:
-        raise collector.failures()
+        return collector.losses()
     if not running.ended:
-        return bool(running.pending or running.spare) or not _starts_afresh(index, running.next_packet)
+        running.resumable = bool(running.pending or running.spare) or not _starts_afresh(index, running.next_packet)
+        return None
     collector.drop_spare(running)
     if collector.damaged:
         running.new_headers = True  # or anything else: it is not known what a decoder makes of damage
     running.pending.clear()
-    return bool(running.spare)
+    running.resumable = bool(running.spare)
+    return None
 
 
 def _starts_afresh(index: VideoIndex, packet: int) -> bool:

@@ -139,6 +139,7 @@ class Running:
     next_packet: int = -1
     pending: set[int] = field(default_factory=set)
     spare: dict[int, Any] = field(default_factory=dict)  # pictures that came out before they were asked for
+    resumable: bool = False  # it can go on from where it is
     ended: bool = False  # drained: only the spare pictures are left to have
     new_headers: bool = False  # it was fed headers that replace those of the stream's beginning
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,16 @@ from framefeed.convert.buffers import allocate
 from framefeed.convert.cpu.rgb import Layout, RgbWriter
 from framefeed.convert.transforms import Geometry
 from framefeed.decode.default import cpu_engine
+from framefeed.decode.run import Sink
 from framefeed.decoder.in_order import InOrder, Span, span_of
 from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import Media, check_unchanged
 from framefeed.media.native import NativeFrame
-from framefeed.plan import Plan
+from framefeed.plan import Plan, is_worth_staying
 from framefeed.plan.rounds import Round, rounds
 from framefeed.plan.schedule import choose_window
+from framefeed.request import ReadOn, decode_frames
 from framefeed.source import open_source
 
 __all__ = ["FrameReader"]
@@ -32,9 +34,6 @@ MAX_AHEAD_BYTES = max(64 << 20, min(480 << 20, usable_memory() // 50))
 # The least that is read at once. Starting and ending a round costs a millisecond or two, whatever the size of frames.
 MIN_WINDOW_FRAMES = 48
 MIN_WINDOW_BYTES = 96 << 20
-
-# From here on a decoder is left where it is after a single frame.
-DEPTH = 32
 
 
 class FrameReader:
@@ -69,10 +68,11 @@ class FrameReader:
         if ready is not None:
             return ready
         if span is None or not ahead:
-            # A single frame on its own: whoever reads at random does not want the ones that follow it. But the next one
-            # may well lie ahead in the same group, of where a decoder has got to with so much work.
-            goes_on = span is not None and (follows or len(wanted) > 1 or self._is_worth_staying(span[0]))
-            return self._read_now(wanted, read_on=goes_on)
+            # A single frame on its own: a random reader does not want the ones that follow it. But the next one may lie
+            # ahead in the same group, and the decoder has already done most of the work to reach it.
+            if span is None or follows or len(wanted) > 1:
+                return self._read_now(wanted, read_on=span is not None)
+            return self._read_one(wanted, read_on=self._stays_behind(span[0]))
         return self._read_ahead(span, ahead)
 
     def iterate(self) -> Iterator[NDArray[np.uint8]]:
@@ -121,8 +121,9 @@ class FrameReader:
             read_on=span_of(wanted) is not None,
         )
 
-    def _decode(self, wanted: NDArray[np.int64], sink: Any, *, read_on: bool, long_groups: bool = False) -> Plan:
-        plan = cpu_engine().decode(
+    def _decode(self, wanted: NDArray[np.int64], sink: Sink, *, read_on: ReadOn, long_groups: bool = False) -> Plan:
+        plan = decode_frames(
+            cpu_engine(),
             self._index,
             self._source,
             wanted,
@@ -148,7 +149,7 @@ class FrameReader:
             out[target] = out[source]
         return out
 
-    def _read_one(self, wanted: NDArray[np.int64], *, read_on: bool) -> NDArray[np.uint8]:
+    def _read_one(self, wanted: NDArray[np.int64], *, read_on: ReadOn) -> NDArray[np.uint8]:
         """One frame, of whatever size it has."""
         result: list[NDArray[np.uint8]] = []
 
@@ -171,20 +172,12 @@ class FrameReader:
             )
         self._writer.write(picture, out)
 
-    def _is_worth_staying(self, frame: int) -> bool:
-        """Whether a decoder is left where it is behind a frame: deep in a long group, or where chances are good.
-
-        Whoever asks again and again for any frame of this video asks for one that lies ahead in the group as often as
-        there are such, and then what lies behind is saved. What it costs is feeding what follows to get this frame out.
-        """
-        packets = self._index.packets
-        packet = int(packets.frames[frame])
-        start = int(packets.start[packet])
-        behind, ahead = packet - start, packets.run_end(packet, start) - packet
-        if behind >= DEPTH and ahead >= DEPTH:
-            return True
-        fed = self._index.stream.reorder_depth + 1
-        return behind * ahead > fed * self._index.num_frames and cpu_engine().latest == id(self._index)
+    def _stays_behind(self, frame: int) -> Callable[[bool], bool]:
+        """Returns the rule by which a decoder stays behind a single frame."""
+        index = self._index
+        return lambda undisturbed: is_worth_staying(
+            index.packets, index.stream.reorder_depth, frame, undisturbed=undisturbed
+        )
 
     # --- reading ahead --------------------------------------------------------------------------------------------
 

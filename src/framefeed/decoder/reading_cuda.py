@@ -31,6 +31,7 @@ from framefeed.media.media import Media, check_unchanged
 from framefeed.media.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.plan.windows import group_ends, window_end
+from framefeed.request import decode_runs
 from framefeed.source import open_source
 
 __all__ = ["CudaReader", "window_bytes"]
@@ -216,7 +217,7 @@ class CudaReader:
 
     def _decode(self, wanted: NDArray[np.int64], taker: Taker) -> Plan:
         engine = self._engine
-        plan = engine.decode_runs(self._index, self._source, wanted, taker, num_threads=engine.max_threads)
+        plan = decode_runs(engine, self._index, self._source, wanted, taker, num_threads=engine.max_threads)
         self.last_plan = plan
         return plan
 

@@ -13,7 +13,7 @@ from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable
 from framefeed.types import DecodeJob
 
-__all__ = ["Cursor", "Plan", "plan_frames", "with_whole_group"]
+__all__ = ["Cursor", "Plan", "job_of", "plan_frames", "with_whole_group"]
 
 _NONREF = np.uint16(PacketKind.NONREF)
 _NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
@@ -44,11 +44,19 @@ class Plan:
         jobs: Independent decoder runs, costliest first so that parallel workers end together.
         copies: (from row, to row) for frames that were asked for more than once.
         num_rows: Number of frames that were asked for.
+        num_first: Number of jobs that run one after the other, before the others run side by side.
+        threads: Decoder threads of each job; empty for one each.
+        num_workers: Number of jobs that run side by side.
+        read_on: Whether decoders stay where they end, for the frames that follow.
     """
 
     jobs: tuple[DecodeJob, ...]
     copies: tuple[tuple[int, int], ...]
     num_rows: int
+    num_first: int = 0
+    threads: tuple[int, ...] = ()
+    num_workers: int = 1
+    read_on: bool = False
 
     @property
     def num_wanted(self) -> int:
@@ -106,6 +114,18 @@ def plan_frames(table: PacketTable, wanted: ArrayLike, cursors: Mapping[int, Cur
         jobs.append(_group_job(table, int(start), packets[chosen], rows[chosen], cursor))
     jobs.sort(key=lambda job: -job.cost)
     return Plan(tuple(jobs), copies, len(rows_wanted))
+
+
+def job_of(table: PacketTable, rows: Mapping[int, int]) -> DecodeJob:
+    """Plans a fresh run for some pictures of one group.
+
+    Args:
+        table: The video's packets.
+        rows: For the packet of each picture, the row that it goes to.
+    """
+    wanted = np.array(sorted(rows), np.int64)
+    slots = np.array([rows[packet] for packet in wanted.tolist()], np.int64)
+    return _group_job(table, int(table.start[wanted[0]]), wanted, slots, None)
 
 
 def _group_job(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from framefeed.decode.default import cpu_engine
 from framefeed.index.video_index import VideoIndex
+from framefeed.request import decode_frames
 from framefeed.source import media_of, open_source
 
 __all__ = ["pictures"]
@@ -41,6 +42,6 @@ def pictures(index: VideoIndex, frames: NDArray[np.int64], *, num_threads: int =
     for first in range(0, len(frames), window):
         wanted = frames[first : first + window]
         found: dict[int, Any] = {}
-        engine.decode(index, source, wanted, found.__setitem__, num_threads=num_threads, read_on=True)
+        decode_frames(engine, index, source, wanted, found.__setitem__, num_threads=num_threads, read_on=True)
         for row, number in enumerate(wanted.tolist()):
             yield number, found.pop(row)
