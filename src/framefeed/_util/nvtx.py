@@ -27,16 +27,18 @@ class Mark:
         self._name = name
 
     def __enter__(self) -> None:
-        _functions()[0](self._name)
+        if (functions := _found or _functions()) is not NOTHING:
+            functions[0](self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _functions()[1]()
+        if (functions := _found or _functions()) is not NOTHING:
+            functions[1]()
 
 
 Functions = tuple[Callable[[str], Any], Callable[[], Any]]
-_NOTHING: Functions = (lambda name: None, lambda: None)
+NOTHING: Functions = (lambda name: None, lambda: None)
 _found: Functions | None = None
 
 
@@ -45,11 +47,11 @@ def _functions() -> Functions:
     global _found
     if _found is None:
         if "torch" not in sys.modules:
-            return _NOTHING
+            return NOTHING
         import torch
 
         has_cuda = torch.version.cuda is not None
-        _found = (torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if has_cuda else _NOTHING
+        _found = (torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop) if has_cuda else NOTHING
     return _found
 
 

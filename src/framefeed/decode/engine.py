@@ -114,7 +114,8 @@ class Engine:
         jobs = list(zip(plan.jobs, plan.threads or (1,) * len(plan.jobs), strict=True))
         for job, threads in jobs[: plan.num_first]:
             task.run(job, threads)
-        self._run_side_by_side(task, jobs[plan.num_first :], plan.num_workers)
+        if plan.num_first < len(jobs):
+            self._run_side_by_side(task, jobs[plan.num_first :], plan.num_workers)
         return task.failed
 
     def retry(

@@ -54,9 +54,10 @@ class _Collector:
 
     def take(self, pictures: list[tuple[int, Any]]) -> None:
         """Hands wanted pictures on; drops the others."""
+        rank = self._table.display_rank.__getitem__
         for number, picture in pictures:
             self._pending.discard(number)
-            if self._holds and self._pending:
+            if self._holds and self._pending and min(map(rank, self._pending)) < rank(number):
                 self._check_order(number)
             if isinstance(picture, CorruptPicture):
                 self.refuse(number, "its data is damaged")
@@ -80,11 +81,10 @@ class _Collector:
     def _check_order(self, number: int) -> None:
         """Refuses a picture that came out before one that is shown earlier: some header lies."""
         rank = self._table.display_rank.__getitem__
-        if min(map(rank, self._pending)) < rank(number):
-            self._forget_unshown()
-            late = [other for other in self._pending if rank(other) < rank(number)]
-            if late:
-                self.refuse(max(number, min(late)), "it comes out in the wrong place")
+        self._forget_unshown()
+        late = [other for other in self._pending if rank(other) < rank(number)]
+        if late:
+            self.refuse(max(number, min(late)), "it comes out in the wrong place")
 
     @property
     def _first_damaged(self) -> int:

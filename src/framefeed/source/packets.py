@@ -66,12 +66,20 @@ class ByteRanges:
         breaks = np.flatnonzero((pos[1:] < end[:-1]) | (pos[1:] - end[:-1] > MAX_GAP)) + 1
         for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(numbers)], strict=True):
             for low, high in _split(pos, end, first, last):
-                yield from self._run(numbers, pos, end, low, high)
+                start = int(pos[low])
+                view = self._view(start, int(end[high - 1]))
+                file_end = start + len(view)
+                these = slice(low, high)
+                for number, begin, behind in zip(
+                    numbers[these].tolist(), pos[these].tolist(), end[these].tolist(), strict=True
+                ):
+                    if behind > file_end:
+                        reason = f"the file is cut off at byte {file_end}; packet {number} would end at byte {behind}"
+                        raise CutOff(number, reason)
+                    yield number, view[begin - start : behind - start]
 
-    def _run(
-        self, numbers: NDArray[np.int64], pos: NDArray[np.int64], end: NDArray[np.int64], low: int, high: int
-    ) -> Iterator[tuple[int, memoryview]]:
-        start, stop = int(pos[low]), int(end[high - 1])
+    def _view(self, start: int, stop: int) -> memoryview:
+        """Reads bytes; fewer where the file ended before ``stop`` when it was indexed."""
         media = self._media
         if isinstance(media, PathMedia):
             data = media.read(start, stop - start, self._index.fingerprint)
@@ -80,15 +88,7 @@ class ByteRanges:
         file_end = start + len(data)
         if file_end < stop and file_end < self._index.fingerprint[0]:
             raise FileChanged(self._media.name, f"ends at byte {file_end}, shorter than when it was indexed")
-        view = memoryview(data)
-        these = slice(low, high)
-        for number, begin, behind in zip(
-            numbers[these].tolist(), pos[these].tolist(), end[these].tolist(), strict=True
-        ):
-            if behind > file_end:
-                reason = f"the file is cut off at byte {file_end}; packet {number} would end at byte {behind}"
-                raise CutOff(number, reason)
-            yield number, view[begin - start : behind - start]
+        return memoryview(data)
 
 
 def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -137,8 +137,8 @@ class Source:
         # Alpha is left out: libswscale has no fast converter for all formats that have it.
         self.format: str = picture.format.name.replace("yuva", "yuv")
         planes = picture.planes[:3] if self.format != picture.format.name else picture.planes
-        self.pointers = tuple(plane.buffer_ptr for plane in planes)
-        self.strides = tuple(plane.line_size for plane in planes)
+        self.pointers = tuple([plane.buffer_ptr for plane in planes])
+        self.strides = tuple([plane.line_size for plane in planes])
         self._copies: list[NDArray[np.uint8]] = []
 
     def pad(self, across: int, down: int = 1) -> None:
@@ -220,7 +220,7 @@ def to_planar(
     fits = out is not None and out.shape == (3, *size) and stride == across
     target = out if out is not None and fits else allocate((3, size[0], stride))
     first, plane = target.ctypes.data, size[0] * stride
-    scaler(source.pointers, source.strides, tuple(first + plane * place for place in order), (stride,) * 3)
+    scaler(source.pointers, source.strides, tuple([first + plane * place for place in order]), (stride,) * 3)
     return target if target is out else target.view(word)[:, :, : size[1]]
 
 

@@ -194,7 +194,11 @@ class CpuSession:
         if self._splits:
             packets = [_packet(number, part, key, behind) for part, behind in _frames_of(data)]
             return [picture for packet in packets for picture in self._pictures(packet)]
-        return self._pictures(_packet(number, data, key))
+        packet: av.Packet[Any] = av.Packet(len(data))
+        packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+        packet.pts = packet.dts = number
+        packet.is_keyframe = key
+        return self._pictures(packet)
 
     def _look_at(self, data: bytes | memoryview) -> None:
         """Keeps the outcome from depending on what was fed before, or on the other threads."""
@@ -249,16 +253,15 @@ class CpuSession:
             raise PacketError(getattr(error, "strerror", None) or str(error)) from error
         if self._unwritten is not None and self._unwritten.found(self._last_decoded(packet, frames)):
             raise PacketError("its data ends before the picture is complete")
-        return [
-            (frame.pts, CorruptPicture() if self._is_damaged(frame) else frame)
-            for frame in frames
-            if frame.pts is not None and frame.pts >= 0
-        ]
-
-    def _is_damaged(self, frame: av.VideoFrame) -> bool:
-        if frame.is_corrupt or self._strays is None:
-            return frame.is_corrupt
-        return self._strays(frame, frame.pts in self._of_fields)
+        pictures: list[tuple[int, Any]] = []
+        for frame in frames:
+            number = frame.pts
+            if number is not None and number >= 0:
+                damaged = frame.is_corrupt or (
+                    self._strays is not None and self._strays(frame, number in self._of_fields)
+                )
+                pictures.append((number, CorruptPicture() if damaged else frame))
+        return pictures
 
     def _last_decoded(self, packet: av.Packet[Any] | None, frames: list[av.VideoFrame]) -> int:
         """The last packet that no thread is decoding any more, and that has no second field to come."""

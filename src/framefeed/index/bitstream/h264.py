@@ -1,5 +1,6 @@
 """H.264 packets."""
 
+import functools
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -335,6 +336,7 @@ def split_extradata(extradata: bytes) -> tuple[int, list[bytes]]:
     return (extradata[4] & 3) + 1, [unit.rstrip(b"\0") for unit in units]
 
 
+@functools.lru_cache(64)
 def may_have_fields(extradata: bytes) -> bool:
     """Whether pictures of a stream may be coded as two fields."""
     return H264Classifier(extradata).may_have_fields
