@@ -20,7 +20,7 @@ from typing import Any
 
 from framefeed import VideoDecoder
 from framefeed.compare.provenance import machine, stamped, versions
-from framefeed.decoder import reading
+from framefeed.decoder import reading_cpu
 from framefeed.index.table import PacketTable
 from framefeed.plan import is_worth_staying
 
@@ -50,7 +50,7 @@ def compare(paths: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     rules = [("without", without), ("with", WITH)]
     for seed in range(arguments.repeat):
         for name, rule in rules[:: 1 - 2 * (seed % 2)]:
-            vars(reading)["is_worth_staying"] = rule
+            vars(reading_cpu)["is_worth_staying"] = rule
             rates[name].append(round(rate(paths, seed, arguments.requests), 2))
     ratios = [one / other for one, other in zip(rates["with"], rates["without"], strict=True)]
     return {

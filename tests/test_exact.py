@@ -9,7 +9,7 @@ import pytest
 
 import clips
 from framefeed import VideoDecoder
-from framefeed.decoder import reading
+from framefeed.decoder import reading_cpu
 from framefeed.media.native import NativeFrame
 
 KINDS = sorted(clips.KINDS)
@@ -93,9 +93,9 @@ def test_iterating(name: str, budget: int, clip_folder: Path, monkeypatch: pytes
     path = clips.make(name, clip_folder)
     truth = VideoDecoder(path, num_ffmpeg_threads=1)
     expected = [truth[number] for number in range(len(truth))]
-    monkeypatch.setattr(reading, "MAX_AHEAD_BYTES", budget * expected[0].numel())
-    monkeypatch.setattr(reading, "MIN_WINDOW_FRAMES", 4)
-    monkeypatch.setattr(reading, "MIN_WINDOW_BYTES", 0)
+    monkeypatch.setattr(reading_cpu, "MAX_AHEAD_BYTES", budget * expected[0].numel())
+    monkeypatch.setattr(reading_cpu, "MIN_WINDOW_FRAMES", 4)
+    monkeypatch.setattr(reading_cpu, "MIN_WINDOW_BYTES", 0)
     for _ in range(2):
         got = list(VideoDecoder(path, num_ffmpeg_threads=2))
         assert len(got) == len(expected)

@@ -351,7 +351,7 @@ def test_results_keep_their_memory(decoder: VideoDecoder) -> None:
 def test_single_frames_of_a_long_group_go_on_from_one_another(
     clip_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(framefeed.decoder.reading, "DEPTH", 6)
+    monkeypatch.setattr(framefeed.plan.request, "MIN_DEPTH", 6)
     path = clips.make("h264_one_group", clip_folder)
     truth = [frame.data for frame in VideoDecoder(path)]
 

@@ -23,16 +23,15 @@ from framefeed.decode.default import cuda_engine
 from framefeed.decode.nvdec.capabilities import pixel_format
 from framefeed.decode.session import Taker
 from framefeed.decode.surface import Surface
-from framefeed.decoder.in_order import InOrder, Span, span_of
+from framefeed.decoder.in_order import Span
+from framefeed.decoder.reading import FrameReader
 from framefeed.device import check_not_forked
-from framefeed.errors import DecodeError, FrameSizeError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import Media, check_unchanged
 from framefeed.media.native import NativeFrame
 from framefeed.plan import Plan
 from framefeed.plan.windows import group_ends, window_end
 from framefeed.request import decode_runs
-from framefeed.source import open_source
 
 __all__ = ["CudaReader", "window_bytes"]
 
@@ -62,8 +61,8 @@ class _Ahead(NamedTuple):
     ready: Event
 
 
-class CudaReader:
-    """Reads frames of one video as 8-bit RGB tensors on a GPU. May be used by several threads at once.
+class CudaReader(FrameReader[torch.Tensor, _Ahead]):
+    """Reads frames as tensors on a GPU.
 
     A decoder on a GPU is emptied after each run, so none waits in mid-group for the request that follows. Where
     requests come in order, whole groups are decoded ahead instead, on all decoders.
@@ -76,37 +75,26 @@ class CudaReader:
         device: The GPU.
     """
 
+    # There may be no memory for what is read ahead.
+    GIVES_UP = (*FrameReader.GIVES_UP, torch.cuda.OutOfMemoryError)
+
     def __init__(
         self, index: VideoIndex, media: Media, layout: Layout, geometry: Geometry, device: torch.device
     ) -> None:
-        self._index = index
-        self._media = media
-        self._source = open_source(index, media)
-        self._layout: Layout = layout
+        super().__init__(index, media, layout, geometry)
         self._kind = BaseKind("RGB", geometry.resize, geometry.crop)
-        self._size = geometry.output_size(*index.stream.display_size)
         self._device = device
         self._engine = cuda_engine(device.index or 0)
         self._conversions: dict[Any, Conversion] = {}
-        self._order: InOrder[_Ahead] = InOrder()
-        self.last_plan: Plan | None = None
 
     def read(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        """Frames by number, in any order, repeated or not, as one tensor that is ready on the current stream."""
+        """Reads frames by number into a tensor that is ready on the current stream."""
         check_not_forked(self._device)
         with on_device(self._device.index or 0):
-            span = span_of(wanted)
-            ready, _, ahead = self._order.ask(span, self._most_ahead)
-            if ready is not None or not len(wanted):
-                check_unchanged(self._media, self._index.fingerprint)
-            if ready is not None:
-                return self._hand_out(ready)
-            if span is None or not ahead:
-                return self._read_now(wanted)
-            return self._read_ahead(span, ahead)
+            return super().read(wanted)
 
-    def _read_now(self, wanted: NDArray[np.int64]) -> torch.Tensor:
-        out = torch.empty((len(wanted), *self.shape(self._size)), dtype=torch.uint8, device=self._device)
+    def _read_now(self, wanted: NDArray[np.int64], span: Span | None, follows: bool) -> torch.Tensor:
+        out = torch.empty((len(wanted), *self.shape(self.size)), dtype=torch.uint8, device=self._device)
         request = _Request(self, wanted, [out], len(wanted))
         plan = self._decode_for(request, wanted)
         for source, target in plan.copies:
@@ -122,10 +110,9 @@ class CudaReader:
     # --- reading ahead --------------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _window(self) -> int:
-        """Frames that are decoded at once."""
+    def _max_window(self) -> int:
         total = torch.cuda.get_device_properties(self._device).total_memory
-        return max(1, window_bytes(total) // (3 * self._size[0] * self._size[1]))
+        return max(1, window_bytes(total) // self._frame_bytes)
 
     @functools.cached_property
     def _ends(self) -> list[int]:
@@ -135,35 +122,16 @@ class CudaReader:
     def _max_groups(self) -> int:
         return GROUPS_PER_DECODER * self._engine.max_threads
 
-    def _most_ahead(self, span: Span) -> int:
-        """How many requests like this one may be decoded ahead."""
-        length = span[1] - span[0]
-        left = -(-(self._index.num_frames - span[1]) // length)
-        return max(0, min(self._window // length - 1, left))
+    def _window_end(self, start: int, length: int, reach: int) -> int:
+        return window_end(self._ends, start, length, reach, self._max_groups)
 
-    def _read_ahead(self, span: Span, ahead: int) -> torch.Tensor:
-        """Reads the frames of a request and of those that will probably follow."""
-        start, length = span[0], span[1] - span[0]
-        stop = window_end(self._ends, start, length, length * (1 + ahead), self._max_groups)
-        firsts = range(start, stop, length)
-        try:
-            batches = self._read_window(firsts, stop)
-        except (DecodeError, FrameSizeError, torch.cuda.OutOfMemoryError):
-            # Something ahead is damaged or of another size, or there is no memory for it: that is for the request that
-            # asks for it.
-            self._order.give_up()
-            return self._read_now(np.arange(*span))
-        spans = [(first, min(first + length, stop)) for first in firsts]
-        self._order.keep(zip(spans[1:], batches[1:], strict=True))
-        return batches[0].frames
-
-    def _read_window(self, firsts: range, stop: int) -> list[_Ahead]:
-        """The frames from the first of these to ``stop``, in tensors of their own, so that each can be freed."""
-        shape, length = self.shape(self._size), firsts.step
+    def _read_window(self, start: int, stop: int, length: int) -> list[_Ahead]:
+        """Reads frames into tensors of their own, so that each can be freed."""
+        shape, firsts = self.shape(self.size), range(start, stop, length)
         batches = [
             torch.empty((min(length, stop - first), *shape), dtype=torch.uint8, device=self._device) for first in firsts
         ]
-        wanted = np.arange(firsts.start, stop)
+        wanted = np.arange(start, stop)
         request = _Request(self, wanted, batches, length)
         self._decode_for(request, wanted)
         if request.single is not None:
@@ -181,13 +149,13 @@ class CudaReader:
         return ahead.frames
 
     def iterate(self) -> Iterator[torch.Tensor]:
-        """All frames in order, one at a time, each in memory of its own."""
+        """Yields all frames in order, one at a time, each in memory of its own."""
         for start, stop in self._windows():
             try:
                 check_not_forked(self._device)
                 with on_device(self._device.index or 0):
-                    frames = deque(self._read_window(range(start, stop), stop))
-            except (DecodeError, FrameSizeError, torch.cuda.OutOfMemoryError):  # for whoever comes to that frame
+                    frames = deque(self._read_window(start, stop, 1))
+            except self.GIVES_UP:
                 for number in range(start, stop):
                     yield self.read(np.array([number]))[0]
                 continue
@@ -202,7 +170,7 @@ class CudaReader:
         """Runs of frames that keep all decoders busy, ending where groups end."""
         start = 0
         while start < self._index.num_frames:
-            stop = window_end(self._ends, start, 1, self._window, self._max_groups)
+            stop = self._window_end(start, 1, self._max_window)
             yield start, stop
             start = stop
 
@@ -221,15 +189,6 @@ class CudaReader:
         self.last_plan = plan
         return plan
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the frames."""
-        return self._size
-
-    def shape(self, size: tuple[int, int]) -> tuple[int, int, int]:
-        """Shape of a frame of that size."""
-        return (3, *size) if self._layout == "CHW" else (*size, 3)
-
     def conversion(self, surface: Surface) -> Conversion:
         """What makes frames of a decoder's surfaces."""
         key = surface.layout
@@ -241,15 +200,6 @@ class CudaReader:
             found = Conversion.of(stream, self._kind, surface_format(surface.layout.format), bits, self._layout)
             self._conversions[key] = found
         return found
-
-    def other_size(self, frame: int, found: tuple[int, int]) -> FrameSizeError:
-        """The error for a frame that does not fit to the others."""
-        height, width = self._size
-        return FrameSizeError(
-            self._index.path,
-            f"frame {frame} is {found[1]}x{found[0]}, not {width}x{height} as the stream's header says: the size "
-            "changes in mid-stream; ask for one frame at a time or give transforms=[Resize(...)]",
-        )
 
 
 class _Request:

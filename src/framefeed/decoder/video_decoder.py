@@ -8,7 +8,7 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from framefeed.catalog.catalog import Catalog
 from framefeed.catalog.paths import absolute
 from framefeed.convert.transforms import CenterCrop, Geometry, RandomCrop, Resize, compile_transforms
 from framefeed.decoder.reading import FrameReader
+from framefeed.decoder.reading_cpu import CpuReader
 from framefeed.device import CpuFallback, Fallback, choose_decoder, resolve_device
 from framefeed.errors import FrameIndexError, FrameTimeError
 from framefeed.index.video_index import VideoIndex
@@ -29,9 +30,6 @@ from framefeed.plan import Plan
 from framefeed.plan.ticks import Ticks, exact_fraction, exact_time
 from framefeed.source import media_of
 from framefeed.types import Frame, FrameBatch, VideoStreamMetadata
-
-if TYPE_CHECKING:
-    from framefeed.decoder.reading_cuda import CudaReader
 
 __all__ = ["CenterCrop", "RandomCrop", "Resize", "VideoDecoder"]
 
@@ -128,14 +126,14 @@ class VideoDecoder:
         self.cpu_fallback = CpuFallback()
         if self.device.type == "cuda":
             self.cpu_fallback = choose_decoder(self.index, self.device, options.fallback)
-        self._reader: FrameReader | CudaReader
+        self._reader: FrameReader[Any, Any]
         if self.device.type == "cuda" and not self.cpu_fallback:
             from framefeed.decoder.reading_cuda import CudaReader
 
             self._reader = CudaReader(self.index, self._media, options.layout, options.geometry, self.device)
         else:
             threads = options.num_threads or _default_threads()
-            self._reader = FrameReader(self.index, self._media, options.layout, options.geometry, threads)
+            self._reader = CpuReader(self.index, self._media, options.layout, options.geometry, threads)
         self.metadata: VideoStreamMetadata = self.index.metadata()
         self.stream_index = self.index.stream.stream_index
 
