@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["FRAMEFEED", "installed_version", "installed_versions", "source_digest"]
 
-FRAMEFEED = "0.1.0"
+FRAMEFEED = "0.1.0"  # pyproject.toml reads it here
 
 
 def installed_version(package: str) -> str | None:
