@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH_VENV := .venv-bench
+BENCH_PYTHON = LD_LIBRARY_PATH="$$(cat $(BENCH_VENV)/.library-path)" $(BENCH_VENV)/bin/python
 # Further arguments of the benchmark, as in: make bench BENCH="--cases random --repeat 3"
 BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -40,10 +41,10 @@ figures: $(VENV)/.installed-dev ## write tables and pictures of the documentatio
 	@PYTHONPATH=. $(VENV)/bin/python docs/tools/pictures.py
 
 bench: $(BENCH_VENV)/.installed ## compare with other libraries, in an environment of its own
-	@$(BENCH_VENV)/bin/python -m benchmarks.decoder --output .bench/results.json $(BENCH)
+	@$(BENCH_PYTHON) -m benchmarks.decoder --output .bench/results.json $(BENCH)
 
 bench-training: $(BENCH_VENV)/.installed ## compare loaders over many files with torch's DataLoader over other libraries
-	@$(BENCH_VENV)/bin/python -m benchmarks.training --output .bench/training.json $(BENCH)
+	@$(BENCH_PYTHON) -m benchmarks.training --output .bench/training.json $(BENCH)
 
 # With $(PYTHON) as it is, not in an environment of its own: torch with CUDA, PyNvVideoCodec and PyAV belong to the machine.
 bench-gpu: ## compare decoding on a GPU with bare decoders and PyNvVideoCodec's own readers
@@ -66,6 +67,7 @@ $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
 $(BENCH_VENV)/.installed: $(BENCH_VENV)/.made pyproject.toml constraints.txt constraints-bench.txt
 	@echo "installing framefeed and the libraries it is compared with into $(BENCH_VENV)"
 	@$(BENCH_VENV)/bin/python $(PIP) -c constraints-bench.txt -e ".[bench]"
+	@$(BENCH_VENV)/bin/python -m benchmarks.torchcodec_libraries $(BENCH_VENV)/torchcodec > $(BENCH_VENV)/.library-path
 	@touch $@
 
 %/.made:
