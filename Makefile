@@ -9,21 +9,28 @@ BENCH_PYTHON = LD_LIBRARY_PATH="$$(cat $(BENCH_VENV)/.library-path)" $(BENCH_VEN
 BENCH ?=
 PIP := -m pip install --quiet --disable-pip-version-check
 
+# In the order of folders: otherwise files of few tests come last, and some of these take longest.
+PYTEST = $(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint types docs figures bench bench-training bench-gpu clean
+.PHONY: help demo check test test-long coverage lint types docs figures bench bench-training bench-gpu clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## make six clips, read frames at random, prove them right
 	@$(VENV)/bin/framefeed demo --folder .demo
 
-# In the order of folders: otherwise files of few tests come last, and some of these take longest.
-test: lint types ## lint, types and all tests
-	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+check: lint types ## lint and types, within a minute
+
+test: check ## lint, types and all tests
+	@$(PYTEST)
 
 test-long: $(VENV)/.installed-dev ## tests marked slow: thousands of damaged files, an hour or more
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 -m slow
+
+coverage: $(VENV)/.installed-dev ## all tests, slower, with a report of lines and branches in .coverage/html
+	@$(PYTEST) --cov --cov-report=term --cov-report=html
 
 lint: $(VENV)/.installed-dev ## ruff: rules and format
 	@$(VENV)/bin/ruff check .
@@ -51,7 +58,7 @@ bench-gpu: ## compare decoding on a GPU with bare decoders and PyNvVideoCodec's 
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu --output .bench/gpu.json $(BENCH)
 
 clean: ## remove everything that these targets made
-	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
