@@ -35,10 +35,10 @@ LAYERS = (
     ("index", "file → packet table"),
     ("catalog, plan, source", "many tables; every decision; packets → bytes"),
     ("store, decode, convert", "packet stores; bytes → pictures → arrays"),
-    ("device, batch, decoder", "device choice; batch buffers; VideoDecoder"),
+    ("request, device, decoder, batch", "plan and run; devices; VideoDecoder; buffers"),
     ("dataset, packets, loader", "samples and orders; worker processes; batches"),
     ("transforms, sampling", "augmentation; statistics of orders"),
-    ("testing, readers, infer", "clips; other libraries; a model over frames"),
+    ("testing, doctor, readers, infer", "clips; checks; other libraries; a model"),
     ("prepare, compare", "re-encoding; comparison of readers"),
     ("cli", "one file a command"),
 )
@@ -332,8 +332,8 @@ def layers() -> Picture:
     for place, (name, does) in enumerate(LAYERS):
         y = 36 + place * 34
         pure = name in ("errors, types", "catalog, plan, source")
-        picture.labelled(16, y, 164, 27, name, *(("paleblue", "blue") if pure else ("palegray", "gray")), kind="strong")
-        picture.text(192, y + 18, does)
+        picture.labelled(16, y, 222, 27, name, *(("paleblue", "blue") if pure else ("palegray", "gray")), kind="strong")
+        picture.text(250, y + 18, does)
     picture.arrow([(8, 36 + len(LAYERS) * 34 - 8), (8, 38)])
     return picture
 

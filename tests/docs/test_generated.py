@@ -89,7 +89,7 @@ def test_the_gain_is_that_of_the_readme(tools: Any) -> None:
 
 def test_layers_are_drawn_in_their_order(tools: Any) -> None:
     names = [name for row, _ in tools("pictures").LAYERS for name in row.split(", ")]
-    places = [test_layers.LAYERS.index(name) for name in names]
+    places = [test_layers.ORDER.index(name) for name in names]
     assert places == sorted(places)
 
 
