@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 from rich.progress import Progress
 
-from benchmarks.gpu_clips import ClipSet, write_file
+from benchmarks.clips import ClipSet, write_files
 from framefeed._util.atomic_write import write
 from framefeed._util.limits import available_cpus
 
@@ -37,7 +36,7 @@ def write_camera_clips(
     gop: int = 30,
     kilobits: int = 6000,
     workers: int = 1,
-    done: Callable[[int], None] = lambda files: None,
+    done: Callable[[int], object] = lambda files: None,
 ) -> Path:
     """Writes those files that are not there yet; returns the path of the JSON file that names the clips.
 
@@ -50,23 +49,13 @@ def write_camera_clips(
         gop: Distance of keyframes, exactly; there are no B-frames.
         kilobits: A second, at 30 frames.
         workers: Processes; one means this one.
-        done: Told how many files have become ready.
+        done: Called with the number of files that have become ready.
     """
     folder = Path(folder)
     names = [f"clip{number:02}" for number in range(clips)]
     paths = [folder / VIDEOS / name / f"{camera}.mp4" for name in names for camera in CAMERAS[:cameras]]
     kind = ClipSet("cameras", "hevc", width, height, gop, frames, 0, kilobits, len(paths))
-    jobs = [(kind, path, number) for number, path in enumerate(paths) if not path.exists()]
-    done(len(paths) - len(jobs))
-    if workers == 1:
-        for job in jobs:
-            write_file(*job)
-            done(1)
-    elif jobs:
-        with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
-            for future in as_completed([pool.submit(write_file, *job) for job in jobs]):
-                future.result()
-                done(1)
+    write_files([(kind, path, number) for number, path in enumerate(paths)], workers=workers, done=done)
     index = folder / INDEX
     write(index, json.dumps({VIDEOS: dict.fromkeys(names, frames)}, indent=1) + "\n")
     return index
@@ -84,20 +73,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kilobits", type=int, default=6000, help="a second, at 30 frames (default: 6000)")
     args = parser.parse_args(argv)
     width, height = (int(side) for side in args.size.split("x"))
+    chosen = {name: getattr(args, name) for name in ("clips", "cameras", "frames", "gop", "kilobits")}
     with Progress() as progress:
-        task = progress.add_task("clips", total=args.clips * args.cameras)
-        index = write_camera_clips(
-            args.folder,
-            clips=args.clips,
-            cameras=args.cameras,
-            frames=args.frames,
-            width=width,
-            height=height,
-            gop=args.gop,
-            kilobits=args.kilobits,
-            workers=available_cpus(),
-            done=lambda files: progress.advance(task, files),
-        )
+        bar = progress.add_task("clips", total=args.clips * args.cameras)
+        done = partial(progress.advance, bar)
+        size = {"width": width, "height": height}
+        index = write_camera_clips(args.folder, **chosen, **size, workers=available_cpus(), done=done)
     print(index)
     return 0
 

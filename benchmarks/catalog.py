@@ -1,4 +1,4 @@
-"""``python -m benchmarks.catalog OUTPUT``: how long catalogs take to build, to open and to look into."""
+"""Times of building, opening and looking into catalogs."""
 
 from __future__ import annotations
 
@@ -12,43 +12,37 @@ from typing import Any
 
 import numpy as np
 
-from framefeed._util.atomic_write import write
+from benchmarks import harness
 from framefeed.catalog.arrow_file import Rows, write_file
 from framefeed.catalog.catalog import Catalog
 from framefeed.catalog.catalog_rows import encode
 from framefeed.catalog.parts import gather
-from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.index.video_index import VideoIndex
 from framefeed.testing.scenes import write_short_files
 
 NUM_FILES = 2000
-REPEAT = 3
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Measures and writes the results."""
+    arguments = harness.make_parser("catalog", __doc__, repeat=3).parse_args(argv)
     contents = write_short_files(Path(".bench") / "many", 8)
+    document = harness.stamped(harness.begin("catalog", argv, results={}))
     with tempfile.TemporaryDirectory(dir=".bench") as folder:
-        results = {"build": _building(contents, Path(folder)), "open": _opening(contents[0], Path(folder))}
-    document = stamped(
-        {
-            "command": "python -m benchmarks.catalog benchmarks/results/catalog.json",
-            "machine": machine(0),
-            "versions": versions(),
-            "results": results,
-        }
-    )
-    write(argv[0], json.dumps(document, indent=1) + "\n")
+        document["results"]["build"] = _building(contents, Path(folder), arguments.repeat)
+        document["results"]["open"] = _opening(contents[0], Path(folder), arguments.repeat)
+    print(json.dumps(document["results"], indent=1))
+    harness.save(arguments.output, document)
     return 0
 
 
-def _building(contents: list[Path], folder: Path) -> dict[str, Any]:
+def _building(contents: list[Path], folder: Path, repeat: int) -> dict[str, Any]:
     """Seconds for many short files, with one worker and with two, and again when nothing has changed."""
     paths = [folder / f"{number:05d}.mp4" for number in range(NUM_FILES)]
     for number, path in enumerate(paths):
         os.link(contents[number % len(contents)], path)
     seconds: dict[str, list[float]] = {"1 worker": [], "2 workers": [], "unchanged": []}
-    for _ in range(REPEAT):
+    for _ in range(repeat):
         for workers in (1, 2):
             target = folder / f"{workers}.arrow"
             target.unlink(missing_ok=True)
@@ -63,7 +57,7 @@ def _build(paths: list[Path], target: Path, workers: int) -> float:
     return round(time.perf_counter() - start, 3)
 
 
-def _opening(video: Path, folder: Path) -> dict[str, Any]:
+def _opening(video: Path, folder: Path, repeat: int) -> dict[str, Any]:
     """Seconds to open catalogs of one table repeated, and for a look-up by number and by path."""
     rows = Rows([encode([VideoIndex.scan(video)] * 1000)])
     schema = rows.batches[0].schema
@@ -73,7 +67,7 @@ def _opening(video: Path, folder: Path) -> dict[str, Any]:
         names = [f"videos/{number:06d}.mp4" for number in range(count)]
         write_file(str(target), gather([(rows, number % 1000) for number in range(count)], names, schema), schema, [])
         opening, by_number, by_path = [], [], []
-        for attempt in range(REPEAT):
+        for attempt in range(repeat):
             start = time.perf_counter()
             catalog = Catalog.open(target)
             opening.append(time.perf_counter() - start)
@@ -98,4 +92,4 @@ def _look_up(catalog: Catalog, keys: list[Any]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

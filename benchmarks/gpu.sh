@@ -79,7 +79,7 @@ tests() {
   export CLIP_SIZE=192x160 FRAMEFEED_TEST_LINES="$LINES_FILE"
   limited "$PYTHON" -m pytest tests/gpu --collect-only --verbosity=-1 > "$folder/said" 2>&1
   grep :: "$folder/said" > "$folder/all"
-  if ! "$PYTHON" -m benchmarks.gpu_tests --lines "$LINES_FILE" --tests "$folder/all" --left > "$folder/left" ||
+  if ! "$PYTHON" -m benchmarks.gpu.tests --lines "$LINES_FILE" --tests "$folder/all" --left > "$folder/left" ||
       [ ! -s "$folder/all" ]; then
     tail -n 30 "$folder/said"
     rm -r "$folder"
@@ -111,7 +111,7 @@ tests() {
 
 # Writes what tests and random clips came to into the results.
 note_tests() {
-  "$PYTHON" -m benchmarks.gpu_tests --lines "$LINES_FILE" --output "$RESULTS/gpu-tests-$GPU.json" "$@"
+  "$PYTHON" -m benchmarks.gpu.tests --lines "$LINES_FILE" --output "$RESULTS/gpu-tests-$GPU.json" "$@"
 }
 
 # Clips and loaders that are drawn at random, every frame and every batch compared with the CPU's.
@@ -133,7 +133,7 @@ memcheck() {
   log=$(mktemp) || return 1
   PATH="$PATH:/usr/local/cuda/bin" limited compute-sanitizer --tool memcheck "$PYTHON" -m pytest tests/gpu/test_kernels.py -k "$chosen" 2>&1 |
     tee "$log" || status=1
-  "$PYTHON" -m benchmarks.gpu_tests --memcheck "$log" --command "benchmarks/gpu.sh memcheck" \
+  "$PYTHON" -m benchmarks.gpu.tests --memcheck "$log" --command "benchmarks/gpu.sh memcheck" \
     --output "$RESULTS/gpu-tests-$GPU.json" || status=1
   rm "$log"
   return $status
@@ -158,7 +158,7 @@ loader() {
 
 # What all of this should come to.
 targets() {
-  "$PYTHON" -m benchmarks.gpu_targets "$RESULTS/gpu-$GPU.json" "$RESULTS/gpu-tests-$GPU.json"
+  "$PYTHON" -m benchmarks.gpu.targets "$RESULTS/gpu-$GPU.json" "$RESULTS/gpu-tests-$GPU.json"
 }
 
 inference() {

@@ -1,5 +1,4 @@
-"""``python -m benchmarks.inference``: the whole of batch inference beside its parts, and beside doing one after
-the other.
+"""Batch inference beside its parts, and beside doing one after the other.
 
 On the CPU decoding and the model compete for the same cores. With all cores each for itself, decoding does D frames a
 second and the model M; whatever the order of things, both together cannot do more than 1 / (1/D + 1/M). That is the
@@ -12,15 +11,12 @@ the frames that are not wanted, resize, run the same model, and only then decode
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +26,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import harness
+from benchmarks.harness import Entry, Work, figure
 from framefeed import infer
 from framefeed._util.atomic_write import atomic_path, write
 from framefeed._util.lazy_property import cached_property
 from framefeed._util.limits import available_cpus
-from framefeed._util.versions import installed_versions
-from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.convert.desc import ProcessDesc
 from framefeed.dataset import VideoDataset
 from framefeed.device import resolve_device
@@ -53,7 +49,7 @@ from framefeed.plan import plan_frames
 from framefeed.testing.scenes import scene_painter
 from framefeed.testing.shape_detector import ShapeDetector, export, painted_boxes, write_shape_clip
 
-__all__ = ["main", "numbers"]
+__all__ = ["main"]
 
 BATCH = 8
 CONTENTS = 2
@@ -63,7 +59,7 @@ AT_LEAST = {"of_bound": 0.9, "vs_one_after_the_other": 1.4}
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured.
+    """Clips and a model.
 
     Attributes:
         name: What tables call it.
@@ -106,48 +102,26 @@ GPU_CASES = (
 SMOKE_CASES = (Case("smoke", 192, 128, 60, 20, 2, 5, (128, 192), 1, 4),)
 
 
-@dataclass
-class Entry:
-    """One way of doing it.
-
-    Attributes:
-        name: What tables call it.
-        run: Does it once; returns the number of frames.
-        rates: Frames a second of each run.
-        cpu_ms: What each frame took of all CPUs, in milliseconds: others that use the machine change it little.
-    """
-
-    name: str
-    run: Callable[[], int]
-    rates: list[float] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """Frames a second."""
-        return statistics.median(self.rates)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the benchmark; 0 when all boxes were right."""
-    arguments = _parser().parse_args(argv)
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
+    parser = harness.make_parser("inference", (__doc__ or "").split("\n\n")[0], repeat=3)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    parser.add_argument("--only", nargs="+", help="cases by their names (default: all)")
+    clips = Path(".bench") / "inference"
+    parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/inference)")
+    parser.add_argument("--only-clips", action="store_true", help="write the clips, and measure nothing")
+    parser.add_argument("--smoke", action="store_true", help="tiny clips: does it all run?")
+    arguments = parser.parse_args(argv)
+    console = harness.make_console()
     try:
         device = resolve_device(arguments.device)
     except FramefeedError as error:
         console.print(str(error), markup=False)
         return 2
     cases = SMOKE_CASES if arguments.smoke else GPU_CASES if device.type == "cuda" else CPU_CASES
-    document: dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.inference", *(sys.argv[1:] if argv is None else argv)]),
-        "machine": machine(available_cpus()),
-        "versions": {**versions(), **installed_versions(("onnxruntime", "torchvision", "PyNvVideoCodec"))},
-        "configuration": {"device": str(device), "batch_size": BATCH, "repeat": arguments.repeat},
-        "at_least": AT_LEAST,
-        "results": [],
-    }
-    if device.type == "cuda":
-        document["machine"]["gpu"] = torch.cuda.get_device_name(device)
+    settings = {"device": str(device), "batch_size": BATCH, "repeat": arguments.repeat}
+    document = harness.begin("inference", argv, cpus=available_cpus(), configuration=settings, at_least=AT_LEAST)
+    document["machine"] |= harness.gpu_name(device)
     for case in cases:
         if arguments.only and case.name not in arguments.only:
             continue
@@ -156,27 +130,11 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.only_clips:
             continue
         earlier, result = document["results"], {}
-        for result in map(stamped, _measure(material, arguments.repeat, console)):
+        for result in map(harness.stamped, _measure(material, arguments.repeat, console)):
             document["results"] = [*earlier, result]
-            if arguments.output:  # after each turn: a run that is cut off keeps what it had
-                _save(arguments.output, document)
+            harness.save(arguments.output, document)  # after each turn
         console.print(_table(case, result))
     return 1 if any(result["wrong_boxes"] for result in document["results"]) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.inference", description=(__doc__ or "").split("\n\n")[0]
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
-    parser.add_argument("--only", nargs="+", help="cases by their names (default: all)")
-    parser.add_argument("--repeat", type=int, default=3, help="timings of each, interleaved (default: 3)")
-    clips = Path(".bench") / "inference"
-    parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/inference)")
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
-    parser.add_argument("--only-clips", action="store_true", help="write the clips, and measure nothing")
-    parser.add_argument("--smoke", action="store_true", help="tiny clips: does it all run?")
-    return parser
 
 
 class Material:
@@ -284,7 +242,7 @@ class Material:
         return Detector(engine, self.case.size, self.device, batch_size=BATCH)
 
     def one_after_the_other(self, detector: Detector) -> int:
-        """As a plain script does it; returns the number of frames."""
+        """Runs a plain script; returns the number of frames."""
         count = 0
         for path in self.clips[:PLAIN_CLIPS]:
             with av.open(str(path)) as container:
@@ -353,30 +311,23 @@ def _measure(material: Material, repeat: int, console: Console) -> Iterator[dict
     wrong, planned, decoded = material.check()
     every, plain = material.worker(cpus), material.plain_detector()
     threads = None if on_gpu else cpus
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, console.status(case.name) as status:
         entries = [
-            Entry("decode", lambda: material.decode(threads)),
-            Entry("model", lambda: material.run_model(every)),
-            Entry("whole", lambda: material.whole(every, Path(folder))),
-            Entry("one after the other", lambda: material.one_after_the_other(plain)),
+            Entry("decode", Work(lambda: material.decode(threads))),
+            Entry("model", Work(lambda: material.run_model(every))),
+            Entry("whole", Work(lambda: material.whole(every, Path(folder)))),
+            Entry("one after the other", Work(lambda: material.one_after_the_other(plain))),
         ]
         if not on_gpu and cpus > 1:
             half = material.worker(cpus // 2)
             entries += [
-                Entry("decode, half the cores", lambda: material.decode(cpus // 2)),
-                Entry("model, half the cores", lambda: material.run_model(half)),
+                Entry("decode, half the cores", Work(lambda: material.decode(cpus // 2))),
+                Entry("model, half the cores", Work(lambda: material.run_model(half))),
             ]
-        for turn in range(repeat + 1):
-            for entry in entries:
-                with console.status(f"{case.name}: {entry.name}, {turn} of {repeat}"):
-                    began, used = time.perf_counter(), time.process_time()
-                    count = entry.run()
-                    took, used = time.perf_counter() - began, time.process_time() - used
-                if turn:  # the first one warms up
-                    entry.rates.append(count / took)
-                    entry.cpu_ms.append(1000 * used / count)
-            if turn:
-                yield _result(case, entries, wrong, planned, decoded)
+        for entry in entries:
+            entry.contender.run(0)  # warms up
+        for _ in harness.in_turns(entries, repeat, say=lambda text: status.update(f"{case.name}: {text}")):
+            yield _result(case, entries, wrong, planned, decoded)
 
 
 def _result(case: Case, entries: Sequence[Entry], wrong: int, planned: int, decoded: int) -> dict[str, Any]:
@@ -402,64 +353,39 @@ def _result(case: Case, entries: Sequence[Entry], wrong: int, planned: int, deco
         "unit": "frames/s",
         "rates": {entry.name: [round(rate, 2) for rate in entry.rates] for entry in entries},
         "medians": {name: round(rate, 2) for name, rate in medians.items()},
-        "cpu_ms_per_frame": {entry.name: round(statistics.median(entry.cpu_ms), 2) for entry in entries},
+        "cpu_ms_per_frame": {entry.name: round(_cpu_ms(entry), 2) for entry in entries},
         "bound": round(statistics.median(bounds), 2),
         **{name: round(ratio, 3) for name, ratio in ratios.items()},
     }
 
 
+def _cpu_ms(entry: Entry) -> float:
+    """Milliseconds of all CPUs for each frame: other processes on the machine change it little."""
+    return statistics.median(1000 * (run.cpu_seconds or 0.0) / run.frames for run in entry.runs)
+
+
 def _bound(rates: dict[str, float], shared: bool) -> float:
-    """What no order of things can exceed; see the top of this file."""
+    """Returns the rate that no order of things can exceed; see the top of this file."""
     if shared:
         return 1 / (1 / rates["decode"] + 1 / rates["model"])
     return min(rates["decode"], rates["model"])
 
 
 def _table(case: Case, result: dict[str, Any]) -> Table:
-    table = Table(title=f"{case.name}: {case.title}", title_justify="left")
-    for name in ("way", "median frames/s", "best", "CPU ms/frame"):
-        table.add_column(name, justify="left" if name == "way" else "right")
-    for name, rates in result["rates"].items():
-        used = f"{result['cpu_ms_per_frame'][name]:,.1f}"
-        table.add_row(name, f"{result['medians'][name]:,.1f}", f"{max(rates):,.1f}", used)
-    table.add_row("bound", f"{result['bound']:,.1f}", "")
+    rows = [
+        (name, figure(result["medians"][name]), figure(max(rates)), figure(result["cpu_ms_per_frame"][name]))
+        for name, rates in result["rates"].items()
+    ]
+    rows.append(("bound", figure(result["bound"]), "", ""))
     for name in ("of_bound", "vs_one_after_the_other", "of_slower_with_half_the_cores_each"):
         if name in result:
             least = AT_LEAST.get(name)
             goal = "" if least is None else f"at least {least}"
-            table.add_row(f"whole {name.replace('_', ' ')}", f"{result[name]:.2f}", goal)
-    table.add_row("wrong boxes", str(result["wrong_boxes"]), "")
-    table.add_row("packets decoded, planned", f"{result['packets_decoded']:,}", f"{result['packets_planned']:,}")
-    return table
-
-
-def numbers(document: dict[str, Any]) -> str:
-    """The numbers as Markdown."""
-    device, versions = document["configuration"]["device"], document["versions"]
-    cores = f"{document['machine']['cpus_used']} cores of an {document['machine']['cpu']}"
-    where = cores if device == "cpu" else f"{document['machine'].get('gpu', device)}, {cores}"
-    lines = [
-        f"{where}; batches of {document['configuration']['batch_size']}, medians of frames a second; all boxes checked "
-        f"before timing. framefeed {versions.get('framefeed')}, torch {versions.get('torch')}.",
-        "",
-        "| | decoding alone | model alone | bound | whole | of the bound | plain script | whole vs plain |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for result in document["results"]:
-        rates = result["medians"]
-        cells = [rates["decode"], rates["model"], result["bound"], rates["whole"]]
-        row = " | ".join(f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}" for rate in cells)
-        plain = rates["one after the other"]
-        lines.append(
-            f"| {result['on']} | {row} | {result['of_bound']:.2f} | {plain:,.1f} | "
-            f"**{result['vs_one_after_the_other']:.2f}x** |"
-        )
-    return "\n".join(lines)
-
-
-def _save(output: Path, document: dict[str, Any]) -> None:
-    write(output, json.dumps(document, indent=1) + "\n", parents=True)
+            rows.append((f"whole {name.replace('_', ' ')}", figure(result[name], 2), goal, ""))
+    rows.append(("wrong boxes", str(result["wrong_boxes"]), "", ""))
+    rows.append(("packets decoded, planned", f"{result['packets_decoded']:,}", f"{result['packets_planned']:,}", ""))
+    return harness.table(f"{case.name}: {case.title}", ["way"], ["median frames/s", "best", "CPU ms/frame"], rows)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.step``: what decoding beside it does to a training step.
+"""A training step beside decoders and loaders.
 
 A step is short on a GPU, and its thread shares Python's lock and the driver with those that decode. Here it is timed
 alone, beside decoders that do nothing but decode, in threads and in another process, and beside a loader.
@@ -6,29 +6,23 @@ alone, beside decoders that do nothing but decode, in threads and in another pro
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
-import json
 import multiprocessing
 import statistics
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from framefeed._util.atomic_write import write
+from benchmarks import harness
+from benchmarks.gpu.clock import Clock
 from framefeed._util.limits import available_cpus
-from framefeed._util.versions import installed_versions
-from framefeed.compare.provenance import machine, stamped
 from framefeed.convert.desc import ProcessDesc
 from framefeed.cuda import driver
 from framefeed.dataset.cameras import MultiCameraDataset
@@ -46,7 +40,12 @@ RUN = 60  # frames that a bare decoder is asked for at a time
 
 def main(argv: list[str] | None = None) -> int:
     """Measures, prints a table and writes JSON."""
-    arguments = _parser().parse_args(argv)
+    parser = harness.make_parser("step", (__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--index_file", required=True, help="clips of several cameras (benchmarks.camera_clips)")
+    parser.add_argument("--device", default="cuda", help="cpu, cuda or cuda:N (default: cuda)")
+    parser.add_argument("--seconds", type=float, default=5, help="for each case (default: 5)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 8], help="of the loader (default: 0 8)")
+    arguments = parser.parse_args(argv)
     device = resolve_device(arguments.device)
     dataset = MultiCameraDataset(
         arguments.index_file, processing={"frames": ProcessDesc(type="byte")}, device=str(device)
@@ -61,35 +60,18 @@ def main(argv: list[str] | None = None) -> int:
     for workers in arguments.workers:
         name = f"loader, {workers} workers" if workers else "loader"
         cases[name] = functools.partial(_beside_loader, step, dataset, workers, arguments.seconds)
-    document = stamped(
-        {
-            "command": " ".join(["python -m benchmarks.step", *(sys.argv[1:] if argv is None else argv)]),
-            "machine": machine(available_cpus()),
-            "versions": installed_versions(("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")),
-            "results": {},
-        }
-    )
-    if device.type == "cuda":
-        document["machine"]["gpu"] = torch.cuda.get_device_name(device)
+    document = harness.stamped(harness.begin("step", argv, cpus=available_cpus(), results={}))
+    document["machine"] |= harness.gpu_name(device)
     console = Console()
     for name, case in cases.items():
-        with console.status(name), _timed_driver() as calls:
+        clock = Clock()
+        with console.status(name), clock.around_driver():
             result = case()
-        document["results"][name] = result | {"driver_ms": calls()}
-        if arguments.output:  # after each: a run that is cut off keeps what it had
-            write(arguments.output, json.dumps(document, indent=2) + "\n", parents=True)
+        driver_ms = {call: round(1e3 * taken, 1) for call, taken in sorted(clock.seconds.items())}
+        document["results"][name] = {**result, "driver_ms": driver_ms}
+        harness.save(arguments.output, document)
     console.print(_table(document["results"]))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.step", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--index_file", required=True, help="clips of several cameras (benchmarks.camera_clips)")
-    parser.add_argument("--device", default="cuda", help="cpu, cuda or cuda:N (default: cuda)")
-    parser.add_argument("--seconds", type=float, default=5, help="for each case (default: 5)")
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 8], help="of the loader (default: 0 8)")
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
-    return parser
 
 
 def _frame_shape(dataset: MultiCameraDataset) -> tuple[int, int]:
@@ -270,39 +252,14 @@ def _beside_loader(step: Step, dataset: MultiCameraDataset, workers: int, second
     return _timed(step, itertools.chain.from_iterable(iter(loader) for _ in itertools.count()), seconds)
 
 
-@contextmanager
-def _timed_driver() -> Iterator[Callable[[], dict[str, float]]]:
-    """Times the driver's functions that keep Python's lock, by name."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    original = driver._function
-
-    @functools.cache
-    def timed(name: str, *arguments: Any, waits: bool = False) -> Any:
-        call = original(name, *arguments, waits=waits)
-
-        def wrapped(*given: Any) -> Any:
-            begin = time.perf_counter()
-            try:
-                return call(*given)
-            finally:
-                seconds[name] += time.perf_counter() - begin
-
-        return wrapped
-
-    driver._function = timed
-    try:
-        yield lambda: {name: round(1e3 * taken, 1) for name, taken in sorted(seconds.items())}
-    finally:
-        driver._function = original
-
-
 def _table(results: dict[str, dict[str, Any]]) -> Table:
-    table = Table("beside the step", "step, ms", "median", "frames/s", "in the driver, ms")
+    rows = []
     for name, row in results.items():
         calls = ", ".join(f"{call} {taken:g}" for call, taken in row["driver_ms"].items()) or "-"
-        table.add_row(name, f"{row['step_ms']:g}", f"{row['median_step_ms']:g}", f"{row['frames_per_second']:,}", calls)
-    return table
+        rows.append((name, f"{row['step_ms']:g}", f"{row['median_step_ms']:g}", f"{row['frames_per_second']:,}", calls))
+    figures = ["step, ms", "median", "frames/s", "in the driver, ms"]
+    return harness.table("", ["beside the step"], figures, rows)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.store``: random frames over a slow disk, from videos and from a packet store.
+"""Random frames over a slow disk, from videos and from a packet store.
 
 The disk is simulated: each call that stats, opens or reads a file of it takes a fixed time longer. What FFmpeg reads
 by itself goes through such calls too, in blocks as large as the kernel reads ahead. A catalog, which is mapped into
@@ -12,28 +12,27 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import av
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks import harness
+from benchmarks.harness import Contender, Entry, Run
 from framefeed import Catalog, VideoDecoder
-from framefeed._util.atomic_write import write
-from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.media import media
 from framefeed.media.media import PathMedia
 from framefeed.source import shards
@@ -170,46 +169,33 @@ class _File(io.RawIOBase):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the benchmark; 0 when all frames were right."""
-    arguments = _parser().parse_args(argv)
-    console = Console(stderr=True)
-    results: list[dict[str, Any]] = []
+    parser = harness.make_parser("store", (__doc__ or "").split("\n\n")[0], repeat=3)
+    parser.add_argument("--files", type=int, default=128, help="videos of each container (default: 128)")
+    parser.add_argument("--frames", type=int, default=300, help="frames of each (default: 300)")
+    parser.add_argument("--requests", type=int, default=100, help="frames that are read (default: 100)")
+    parser.add_argument("--latency-ms", type=float, default=2.0, help="of each call (default: 2)")
+    arguments = parser.parse_args(argv)
+    console = harness.make_console()
+    setup = {
+        "latency_ms": arguments.latency_ms,
+        "files": arguments.files,
+        "frames_a_file": arguments.frames,
+        "requests": arguments.requests,
+        "request": "VideoDecoder(path)[frame] of a random file, opened again each time",
+        "clips": "H.264 640x360, groups of 30, three B-frames",
+        "read_ahead_bytes": READ_AHEAD,
+    }
+    document = harness.begin("store", argv, setup=setup)
+    results = document["results"]
     with tempfile.TemporaryDirectory() as folder:
         with console.status("making the clips"):
             contents = _write_contents(Path(folder), min(NUM_CONTENTS, arguments.files), arguments.frames)
         for suffix in CONTAINERS:
             with console.status(f"reading {suffix} files"):
-                results += map(stamped, _measure(suffix, contents, Path(folder) / suffix[1:], arguments))
+                results += map(harness.stamped, _measure(suffix, contents, Path(folder) / suffix[1:], arguments))
+            harness.save(arguments.output, document)
     console.print(_table(results))
-    if arguments.output:
-        document = {
-            "command": f"python -m benchmarks.store {' '.join(sys.argv[1:] if argv is None else argv)}",
-            "machine": machine(0),
-            "versions": versions(),
-            "setup": {
-                "latency_ms": arguments.latency_ms,
-                "files": arguments.files,
-                "frames_a_file": arguments.frames,
-                "requests": arguments.requests,
-                "request": "VideoDecoder(path)[frame] of a random file, opened anew each time",
-                "clips": "H.264 640x360, groups of 30, three B-frames",
-                "read_ahead_bytes": READ_AHEAD,
-            },
-            "results": results,
-        }
-        write(arguments.output, json.dumps(document, indent=1) + "\n", parents=True)
     return 1 if any(way["wrong"] for result in results for way in result["ways"].values()) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    description = "Random frames over a simulated slow disk, from videos and from a packet store."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=description)
-    parser.add_argument("--files", type=int, default=128, help="videos of each container (default: 128)")
-    parser.add_argument("--frames", type=int, default=300, help="frames of each (default: 300)")
-    parser.add_argument("--requests", type=int, default=100, help="frames that are read (default: 100)")
-    parser.add_argument("--repeat", type=int, default=3, help="timings, interleaved (default: 3)")
-    parser.add_argument("--latency-ms", type=float, default=2.0, help="of each call (default: 2)")
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
-    return parser
 
 
 def _write_contents(folder: Path, count: int, frames: int) -> list[Path]:
@@ -253,6 +239,46 @@ def _measure(suffix: str, contents: list[Path], folder: Path, arguments: argpars
     ]
 
 
+@dataclass
+class Way(Contender):
+    """A contender: requests for frames, each opened again.
+
+    Attributes:
+        disk: Makes a disk for the files that has seen nothing.
+        catalog: The catalog to read by.
+        requests: Videos and frames.
+        calls: Calls of the last timing that were waited for.
+        wrong: Wrong frames so far.
+    """
+
+    disk: Callable[[], SlowDisk]
+    catalog: Path | None
+    requests: list[tuple[Path, int]]
+    calls: int = 0
+    wrong: int = 0
+
+    def check(self) -> int:
+        """Returns the number of wrong frames in all timings."""
+        return self.wrong
+
+    def run(self, seconds: float) -> Run:
+        """Times all requests; files that an earlier turn has opened are not used again."""
+        media._POOL.forget()
+        shards._known.clear()
+        pictures = []
+        with self.disk().in_use() as disk:
+            start = time.perf_counter()
+            index = None if self.catalog is None else disk.open_catalog(self.catalog)
+            for path, frame in self.requests:
+                disk.forget()
+                pictures.append(VideoDecoder(path, index=index, dimension_order="NHWC")[frame])
+            took = time.perf_counter() - start
+        self.calls = disk.calls
+        for picture, (_, frame) in zip(pictures, self.requests, strict=True):
+            self.wrong += read_strip(picture.numpy()) != frame
+        return Run(len(pictures), took, len(pictures) / took)
+
+
 def _time(
     folder: Path,
     catalogs: dict[str, Path | None],
@@ -261,51 +287,38 @@ def _time(
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Times each way in turn, again and again."""
-    ways: dict[str, dict[str, Any]] = {way: {"seconds": [], "calls_per_frame": 0, "wrong": 0} for way in WAYS}
-    for _ in range(arguments.repeat):
-        for way, found in ways.items():
-            disk = SlowDisk(folder, arguments.latency_ms / 1000, cached=kind == "cached")
-            seconds, wrong = _read(disk, catalogs[way], requests)
-            found["seconds"].append(round(seconds, 4))
-            found["calls_per_frame"] = round(disk.calls / len(requests), 2)
-            found["wrong"] += wrong
-    medians = {way: statistics.median(found["seconds"]) for way, found in ways.items()}
-    for way, found in ways.items():
-        found["frames_per_second"] = round(len(requests) / medians[way], 1)
+    disk = partial(SlowDisk, folder, arguments.latency_ms / 1000, cached=kind == "cached")
+    ways = {way: Way(disk, catalogs[way], requests) for way in WAYS}
+    entries = {name: Entry(name, way) for name, way in ways.items()}
+    for _ in harness.in_turns(list(entries.values()), arguments.repeat):
+        pass
+    found = {
+        name: {
+            "seconds": [round(run.seconds, 4) for run in entry.runs],
+            "calls_per_frame": round(ways[name].calls / len(requests), 2),
+            "wrong": ways[name].wrong,
+            "frames_per_second": round(entry.median, 1),
+        }
+        for name, entry in entries.items()
+    }
+    rate = {way: entry.median for way, entry in entries.items()}
     return {
-        "ways": ways,
-        "store_vs_videos": round(medians["videos"] / medians["store"], 2),
-        "store_vs_catalog": round(medians["videos with a catalog"] / medians["store"], 2),
+        "ways": found,
+        "store_vs_videos": round(rate["store"] / rate["videos"], 2),
+        "store_vs_catalog": round(rate["store"] / rate["videos with a catalog"], 2),
     }
 
 
-def _read(disk: SlowDisk, catalog: Path | None, requests: list[tuple[Path, int]]) -> tuple[float, int]:
-    """Seconds and wrong frames; nothing that an earlier turn has opened is used again."""
-    media._POOL.forget()
-    shards._known.clear()
-    pictures = []
-    with disk.in_use():
-        start = time.perf_counter()
-        index = None if catalog is None else disk.open_catalog(catalog)
-        for path, frame in requests:
-            disk.forget()
-            pictures.append(VideoDecoder(path, index=index, dimension_order="NHWC")[frame])
-        seconds = time.perf_counter() - start
-    pairs = zip(pictures, requests, strict=True)
-    return seconds, sum(read_strip(picture.numpy()) != frame for picture, (_, frame) in pairs)
-
-
 def _table(results: list[dict[str, Any]]) -> Table:
-    table = Table(title="random frames over a slow disk, frames/s (calls a frame)", title_justify="left")
-    for name in ("container", "disk", *WAYS, "vs videos", "vs catalog"):
-        table.add_column(name, justify="left" if name in ("container", "disk") else "right")
+    rows = []
     for result in results:
         cells = [
             f"{found['frames_per_second']:,.1f} ({found['calls_per_frame']:g})" for found in result["ways"].values()
         ]
         ratios = (f"{result['store_vs_videos']:.1f}x", f"{result['store_vs_catalog']:.1f}x")
-        table.add_row(result["container"], result["disk"], *cells, *ratios)
-    return table
+        rows.append((result["container"], result["disk"], *cells, *ratios))
+    title = "random frames over a slow disk, frames/s (calls a frame)"
+    return harness.table(title, ["container", "disk"], [*WAYS, "vs videos", "vs catalog"], rows)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from framefeed.compare.exercise.exercise_page import exercise_table, study_table
 from framefeed.compare.results import comparisons
 
-__all__ = ["gpu_numbers", "numbers", "readers_numbers", "training_numbers"]
+__all__ = ["TABLES", "gpu_numbers", "inference_numbers", "numbers", "readers_numbers", "training_numbers"]
+
+Document = dict[str, Any]
 
 _TITLES = {
     "random": "32 random frames, full-size RGB",
@@ -57,44 +61,45 @@ _CASE_TITLES = {
 _FAMILIES = ("framefeed", "TorchCodec", "decord2", "OpenCV")
 
 
-def numbers(document: dict[str, Any]) -> str:
+def _machine(document: Document) -> str:
+    return f"{document['machine']['cpus_used']} cores of an {document['machine']['cpu']}"
+
+
+def _page(about: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A sentence, and a table as Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([about, "", lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def numbers(document: Document) -> str:
     """The numbers as Markdown: one table, each library at its best setting, medians."""
-    machine, versions = document["machine"], document["versions"]
-    lines = [
-        f"{machine['cpus_used']} cores of an {machine['cpu']}, medians; each library at the best of the settings that "
-        f"were tried, its frames checked before timing. framefeed {versions['framefeed']}, PyAV {versions['av']}, "
-        f"TorchCodec {versions.get('torchcodec')}, decord2 {versions.get('decord2')}, "
-        f"OpenCV {versions.get('opencv-python-headless')}.",
-        "",
-        "| case | on | unit | framefeed | TorchCodec | decord2 | OpenCV | vs fastest |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    versions = document["versions"]
+    rows = []
     for group, title in _TITLES.items():
         chosen = [result for result in document["results"] if result["case"] == group]
         for place, result in enumerate(chosen):
             cells = [_cell(result, family) for family in _FAMILIES]
-            ratio = result.get("vs_fastest_peer")
-            name = title if place == 0 else ""
-            lines.append(f"| {name} | {result['on']} | {result['unit']} | {' | '.join(cells)} | {_times(ratio)} |")
+            ratio = _times(result.get("vs_fastest_peer"))
+            rows.append(["" if place else title, result["on"], result["unit"], *cells, ratio])
         ratios = [result["vs_fastest_peer"] for result in chosen if "vs_fastest_peer" in result]
         if len(ratios) > 1:
-            lines.append(f"| | *geometric mean* | | | | | | **{statistics.geometric_mean(ratios):.2f}x** |")
-    return "\n".join(lines)
+            mean = f"**{statistics.geometric_mean(ratios):.2f}x**"
+            rows.append(["", "*geometric mean*", *[""] * 5, mean])
+    about = (
+        f"{_machine(document)}, medians; each library at the best of the settings that "
+        f"were tried, its frames checked before timing. framefeed {versions['framefeed']}, PyAV {versions['av']}, "
+        f"TorchCodec {versions.get('torchcodec')}, decord2 {versions.get('decord2')}, "
+        f"OpenCV {versions.get('opencv-python-headless')}."
+    )
+    return _page(about, ["case", "on", "unit", *_FAMILIES, "vs fastest"], rows)
 
 
-def training_numbers(document: dict[str, Any]) -> str:
+def training_numbers(document: Document) -> str:
     """The training benchmark's numbers as Markdown."""
-    machine, versions = document["machine"], document["versions"]
-    lines = [
-        f"{machine['cpus_used']} cores of an {machine['cpu']}, float batches of 224x224, 40 H.264 files of 640x360, "
-        f"medians; the others in torch's `DataLoader` with two workers. framefeed {versions['framefeed']}, TorchCodec "
-        f"{versions.get('torchcodec')}, decord2 {versions.get('decord2')}.",
-        "",
-        "| frames/s | groups of | framefeed | TorchCodec | decord2 | vs fastest | decoded for each |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    versions = document["versions"]
+    lines = []
     for group, title in _TRAINING_TITLES.items():
-        found: dict[str, list[str]] = {}  # by title
+        found: dict[str, list[list[str]]] = {}  # by title
         for result in document["results"]:
             if result["case"] != group:
                 continue
@@ -103,18 +108,22 @@ def training_numbers(document: dict[str, Any]) -> str:
             fastest = max(row["median"] for name, row in rows.items() if not name.startswith("framefeed"))
             for name, row in rows.items():
                 if name == "framefeed" or name.endswith("%"):
-                    what = title
-                    if name.endswith("%"):
-                        what = f"the same, memory for {name.split(', ')[1].replace('%', ' %')}"
+                    share = name.partition(", ")[2].replace("%", " %")
                     cells = [f"{row['median']:,.0f}", *peers, _times(row["median"] / fastest)]
-                    line = f"{result['on'][3:]} | {' | '.join(cells)} | {row['decoded_per_delivered']:.1f} |"
-                    found.setdefault(what, []).append(line)
-        for what, of_title in found.items():
-            lines += [f"| {what if place == 0 else ''} | {line}" for place, line in enumerate(of_title)]
-    return "\n".join(lines)
+                    line = [result["on"][3:], *cells, f"{row['decoded_per_delivered']:.1f}"]
+                    found.setdefault(f"the same, memory for {share}" if share else title, []).append(line)
+        for name, of_title in found.items():
+            lines += [["" if place else name, *line] for place, line in enumerate(of_title)]
+    about = (
+        f"{_machine(document)}, float batches of 224x224, 40 H.264 files of 640x360, "
+        f"medians; the others in torch's `DataLoader` with two workers. framefeed {versions['framefeed']}, TorchCodec "
+        f"{versions.get('torchcodec')}, decord2 {versions.get('decord2')}."
+    )
+    head = ["frames/s", "groups of", *_FAMILIES[:3], "vs fastest", "decoded for each"]
+    return _page(about, head, lines)
 
 
-def gpu_numbers(document: dict[str, Any]) -> str:
+def gpu_numbers(document: Document) -> str:
     """The GPU benchmark's numbers as Markdown; nothing where there are none yet."""
     sets = {each["name"]: each["title"] for each in document["configuration"]["sets"]}
     found = {
@@ -124,23 +133,20 @@ def gpu_numbers(document: dict[str, Any]) -> str:
     for case, name, title in _GPU_ROWS:
         rows = [found.get((case, name, one), {}) for one in sets]
         if any(rows):
-            lines.append(f"| {title} | {' | '.join(_gpu_cell(row) for row in rows)} |")
+            lines.append([title, *map(_gpu_cell, rows)])
     if not lines:
         return ""
     machine, versions = document["machine"], document["versions"]
-    head = [
+    about = (
         f"One {machine['gpu']} with {machine['nvdec_units']} decoding units, six files of each kind, medians; frames "
         "stay in the GPU's memory and are checked before and after timing. In bold framefeed, the rest PyNvVideoCodec "
         f"at the best of the settings that were tried. framefeed {versions['framefeed']}, PyNvVideoCodec "
-        f"{versions.get('PyNvVideoCodec')}, torch {versions.get('torch')}.",
-        "",
-        f"| frames/s | {' | '.join(sets.values())} |",
-        f"|---|{'---|' * len(sets)}",
-    ]
-    return "\n".join(head + lines)
+        f"{versions.get('PyNvVideoCodec')}, torch {versions.get('torch')}."
+    )
+    return _page(about, ["frames/s", *sets.values()], lines)
 
 
-def readers_numbers(document: dict[str, Any]) -> str:
+def readers_numbers(document: Document) -> str:
     """The numbers of ``framefeed bench`` as Markdown: for each case the geometric mean over the videos.
 
     Ratios are those to the fastest of the others. A video does not count for them where that one gave wrong frames
@@ -150,14 +156,12 @@ def readers_numbers(document: dict[str, Any]) -> str:
     readers = config["readers"]
     names = [f"{name} {versions[name]}" if name in versions else name for name in readers]
     gpu = f"{machine['gpu']['name']}, " if _on_gpu(document) else ""
-    lines = [
-        f"{gpu}{machine['cpus_used']} cores of an {machine['cpu']}, {len(document['videos'])} clips of "
+    about = (
+        f"{gpu}{_machine(document)}, {len(document['videos'])} clips of "
         f"{document['videos'][0]['width']}x{document['videos'][0]['height']} (H.264, HEVC, VP9; groups of 12 to 250), "
-        f"geometric means of medians. {', '.join(names)}.",
-        "",
-        f"| frames/s | {' | '.join(readers)} | vs fastest | wrong frames |",
-        f"|---|{'---|' * len(readers)}---|---|",
-    ]
+        f"geometric means of medians. {', '.join(names)}."
+    )
+    lines = []
     for case in config["cases"]:
         rows = [row for row in document["results"] if row["case"] == case]
         right = {name: [row["median"] for row in rows if row["reader"] == name and _is_right(row)] for name in readers}
@@ -168,11 +172,101 @@ def readers_numbers(document: dict[str, Any]) -> str:
         ahead = f"**{statistics.geometric_mean(ratios):.2f}x**" if ratios else "-"
         bad = sorted({row["reader"] for row in rows if row["wrong"]})
         wrong = ", ".join(f"{name} {sum(row['wrong'] or 0 for row in rows if row['reader'] == name)}" for name in bad)
-        lines.append(f"| {_CASE_TITLES.get(case, case)} | {' | '.join(cells)} | {ahead} | {wrong or 'none'} |")
-    return "\n".join(lines)
+        lines.append([_CASE_TITLES.get(case, case), *cells, ahead, wrong or "none"])
+    return _page(about, ["frames/s", *readers, "vs fastest", "wrong frames"], lines)
 
 
-def _on_gpu(document: dict[str, Any]) -> bool:
+def inference_numbers(document: Document) -> str:
+    """The numbers of batch inference as Markdown."""
+    config, versions = document["configuration"], document["versions"]
+    where = _machine(document)
+    if config["device"] != "cpu":
+        where = f"{document['machine'].get('gpu', config['device'])}, {where}"
+    about = (
+        f"{where}; batches of {config['batch_size']}, medians of frames a second; all boxes checked "
+        f"before timing. framefeed {versions.get('framefeed')}, torch {versions.get('torch')}."
+    )
+    rows = []
+    for result in document["results"]:
+        rates = result["medians"]
+        cells = [_rate(rate) for rate in (rates["decode"], rates["model"], result["bound"], rates["whole"])]
+        plain = f"{rates['one after the other']:,.1f}"
+        ratios = f"{result['of_bound']:.2f}", plain, f"**{result['vs_one_after_the_other']:.2f}x**"
+        rows.append([result["on"], *cells, *ratios])
+    head = ["", "decoding alone", "model alone", "bound", "whole", "of the bound", "plain script", "whole vs plain"]
+    return _page(about, head, rows)
+
+
+def _budgets(document: Document) -> str:
+    found = {result["on"]: {row["reader"]: row for row in result["readers"]} for result in document["results"]}
+    shares = list(next(iter(found.values())))
+    rows = []
+    for name, readers in found.items():
+        group = name.partition(",")[0].removeprefix("gop")
+        rows.append([f"groups of {group}", *(f"{readers[share]['decoded_per_delivered']:.1f}" for share in shares)])
+        rows.append(["frames/s", *(f"{readers[share]['median']:,.0f}" for share in shares)])
+    head = ["memory for", *(share.partition(", ")[2].replace("%", " %") for share in shares)]
+    about = f"Packets decoded for each frame of an exact shuffle, {_machine(document)}, 40 files without B-frames."
+    return _page(about, head, rows)
+
+
+def _store(document: Document) -> str:
+    ways = ("videos", "videos with a catalog", "store")
+    rows = []
+    for result in document["results"]:
+        rates = [_short(result["ways"][way]["frames_per_second"]) for way in ways]
+        calls = ", ".join(_short(result["ways"][way]["calls_per_frame"]) for way in ways)
+        rows.append([_CONTAINERS[result["container"]], result["disk"], *rates, calls])
+    setup = document["setup"]
+    about = (
+        f"Random frames of {setup['files']} clips ({setup['clips']}), opened again for each frame, on "
+        f"{_machine(document)}; each question, open and read takes {setup['latency_ms']:g} ms longer than it does. "
+        '"Cached" is a disk that is not asked twice for the same during one request.'
+    )
+    head = ["frames/s", "disk", "videos", "with a catalog", "store", "reads and questions for a frame"]
+    return _page(about, head, rows)
+
+
+_CONTAINERS = {"mp4": "MP4", "mkv": "Matroska", "ts": "MPEG-TS"}
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _catalog(document: Document) -> str:
+    results = document["results"]
+    build = results["build"]
+    rows = [
+        [f"indexing {build['files']:,} files, {name}", f"{statistics.median(times):.2f} s"]
+        for name, times in build["seconds"].items()
+    ]
+    rows.append(["size for each video", f"{build['bytes_a_video'] / 1000:.1f} kB"])
+    for name, times in results["open"].items():
+        number = f"{int(name.split()[0]):,} videos"
+        rows.append([f"opening a catalog of {number}", f"{1000 * statistics.median(times['open_seconds']):.1f} ms"])
+        found = 1000 * statistics.median(times["look_up_by_path_seconds"])
+        rows.append([f"looking one up by its path, of {number}", f"{found:.2f} ms"])
+    return _page(f"{_machine(document)}, medians.", ["catalogs", "takes"], rows)
+
+
+def _separation(document: Document) -> str:
+    workers = document["runs"][0]["num_workers"]
+    rows = [[f"{workers} workers, {name}", f"{found['1']:,.0f}"] for name, found in document["medians"].items()]
+    rows += [
+        [f"no workers, {name}", f"{statistics.median(rates):,.0f}"]
+        for name, rates in document.get("without_workers", {}).items()
+    ]
+    gpu = document["machine"].get("gpu")
+    about = (
+        f"Frames a second into a training loop, six cameras, four clips a batch, {f'{gpu}, ' if gpu else ''}"
+        f"{_machine(document)}, medians. "
+        '"Cache" keeps packets in the main process.'
+    )
+    return _page(about, ["loader", "frames/s"], rows)
+
+
+def _on_gpu(document: Document) -> bool:
     return any(device != "cpu" for device in document["configuration"]["devices"])
 
 
@@ -184,8 +278,7 @@ def _mean(rates: list[float], expected: int) -> str:
     """The mean, with a mark where it is not of all videos."""
     if not rates:
         return "-"
-    mean = statistics.geometric_mean(rates)
-    return (f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f}") + ("*" if len(rates) < expected else "")
+    return _rate(statistics.geometric_mean(rates)) + ("*" if len(rates) < expected else "")
 
 
 def _gpu_cell(row: dict[str, Any]) -> str:
@@ -200,6 +293,26 @@ def _times(ratio: float | None) -> str:
 
 def _cell(result: dict[str, Any], family: str) -> str:
     rates = [row["median"] for row in result["readers"] if row["reader"].startswith(family) and not row["wrong"]]
-    if not rates:
-        return "-"
-    return f"{max(rates):,.0f}" if max(rates) >= 100 else f"{max(rates):.1f}"
+    return _rate(max(rates)) if rates else "-"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+TABLES: dict[str, Callable[[Document], str]] = {
+    "cpu-2-cores": numbers,
+    "training-2-cores": training_numbers,
+    "readers-2-cores": readers_numbers,
+    "readers-h200": readers_numbers,
+    "gpu-h200": gpu_numbers,
+    "training-budgets": _budgets,
+    "store-slow-disk": _store,
+    "catalog": _catalog,
+    "separation-2-cores": _separation,
+    "separation-h200": _separation,
+    "inference-2-cores": inference_numbers,
+    "inference-h200": inference_numbers,
+    "exercise-2-cores:study": study_table,
+    "exercise-2-cores:exercise": exercise_table,
+}

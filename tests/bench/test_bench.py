@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import cases
 from benchmarks import decoder as bench
-from benchmarks.peers import PEERS, Peer
+from benchmarks.peers.readers import PEERS, Framefeed
 from benchmarks.tables import numbers
 from framefeed._util.versions import source_digest
 from framefeed.compare.provenance import sources
@@ -23,7 +22,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = {name: dict(spec, frames=36) for name, spec in bench_clips._REFERENCES.items()}
     monkeypatch.setattr(bench_clips, "_REFERENCES", specs)
     monkeypatch.setattr(bench, "NUM_SHORT_FILES", 2)
-    monkeypatch.setattr(cases, "RANDOM_SETS", 1)
+    monkeypatch.setattr(bench, "RANDOM_SETS", 1)
 
 
 @pytest.mark.usefixtures("small")
@@ -45,15 +44,13 @@ def test_all_cases_run(tmp_path: Path) -> None:
 def test_wrong_frames_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bench_clips.write_reference_clip("h264_360p_gop30.mp4", tmp_path)
 
-    def off_by_one(path: Path) -> Any:
-        from framefeed import VideoDecoder
+    class OffByOne(Framefeed):
+        def read(self, opened: Any, numbers: list[int]) -> Any:
+            return super().read(opened, [(number + 1) % len(opened) for number in numbers])
 
-        decoder = VideoDecoder(path)
-        return lambda wanted: decoder.get_frames_at([(number + 1) % len(decoder) for number in wanted]).data
-
-    monkeypatch.setattr(cases, "PEERS", [*PEERS, Peer("off by one", "framefeed", random=off_by_one)])
-    wrong = {entry.reader: entry.wrong for entry in cases._random_case(path).entries}
-    assert wrong["off by one"] == cases.RANDOM_SETS * cases.NUM_RANDOM
+    monkeypatch.setattr(bench, "PEERS", [*PEERS, OffByOne("off by one", "framefeed")])
+    wrong = {entry.name: entry.contender.check() for entry in bench._random_case(path).entries}
+    assert wrong["off by one"] == bench.RANDOM_SETS * bench.NUM_RANDOM
     assert wrong["framefeed"] == 0
 
 

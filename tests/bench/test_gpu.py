@@ -18,12 +18,16 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_cases, gpu_peers
-from benchmarks.gpu_bare import Packets
-from benchmarks.gpu_cases import BARE, CASES, HALF_SIZE, OURS, SHORT_EPOCH, Pace, ratios
-from benchmarks.gpu_clips import SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
-from benchmarks.gpu_device import Cpu, Run, side_by_side
-from benchmarks.gpu_peers import PeerFailed, PeerProcess, PeerTask
+from benchmarks import harness
+from benchmarks.clips import GPU_SETS, UNCLEAR, ClipSet, expected_numbers, read_numbers, write_sets
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import cases as gpu_cases
+from benchmarks.gpu import peers as gpu_peers
+from benchmarks.gpu.bare import Packets
+from benchmarks.gpu.cases import BARE, CASES, HALF_SIZE, SHORT_EPOCH, Pace, ratios
+from benchmarks.gpu.device import Device, side_by_side
+from benchmarks.gpu.peers import PeerFailed, PeerProcess, PeerTask
+from benchmarks.harness import OURS, Run
 from benchmarks.tables import gpu_numbers
 from framefeed import VideoDecoder, VideoIndex
 from framefeed._util.versions import source_digest
@@ -136,7 +140,7 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.setattr(gpu, "TINY_SETS", TINY)
     monkeypatch.setattr(gpu_cases, "SINGLE_THREADS", (2, 3))
     monkeypatch.setattr(gpu_cases, "COPIES", 2)
-    monkeypatch.setattr(gpu_cases, "SLOW_SECONDS", 1e6)
+    monkeypatch.setattr(harness, "SLOW_SECONDS", 1e6)
 
     def call(*arguments: str) -> tuple[int, dict[str, Any]]:
         output = tmp_path / "out" / "results.json"
@@ -157,12 +161,12 @@ def rows(document: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]
 
 
 def test_sets_are_as_asked_for() -> None:
-    assert [(clips.name, clips.codec, clips.width, clips.height, clips.gop, clips.frames) for clips in SETS] == [
+    assert [(clips.name, clips.codec, clips.width, clips.height, clips.gop, clips.frames) for clips in GPU_SETS] == [
         ("cameras", "hevc", 1600, 900, 30, 300),
         ("long", "h264", 1920, 1080, 250, 500),
         ("small", "h264", 640, 360, 30, 600),
     ]
-    assert all(clips.files == 6 for clips in SETS) and SETS[0].b_frames == 0 and SETS[1].b_frames == 3
+    assert all(clips.files == 6 for clips in GPU_SETS) and GPU_SETS[0].b_frames == 0 and GPU_SETS[1].b_frames == 3
 
 
 @pytest.mark.parametrize("clips", TINY)
@@ -214,7 +218,7 @@ def test_what_is_missing_is_measured_later(run: Any, capsys: pytest.CaptureFixtu
     (output,) = (word for word in document["command"].split() if word.endswith("results.json"))
     Path(output).write_text(json.dumps(document))
     assert gpu.main(["--dry-run", "--go-on", "--output", output]) == 2
-    assert "was measured with another version; without --go-on all is measured anew" in capsys.readouterr().err
+    assert "was measured with another version; omit --go-on to measure all" in capsys.readouterr().err
 
 
 def test_all_cases_run_with_a_library(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -325,14 +329,14 @@ def test_peers_may_go_wrong_while_they_are_timed(run: Any, monkeypatch: pytest.M
 
 
 def test_wrong_frames_of_ours_fail(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.gpu_ours.expected_numbers", lambda file, frames: np.zeros((len(frames), 2)))
+    monkeypatch.setattr("benchmarks.gpu.ours.expected_numbers", lambda file, frames: np.zeros((len(frames), 2)))
     code, document = run("--no-peers", "--only", "random", "small")
     assert code == 1 and all(row["wrong"] > 0 for row in rows(document).values())
 
 
 def test_decoders_made_after_warming_up_fail(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter(range(100))
-    monkeypatch.setattr(Cpu, "decoders_created", lambda self: next(counts))
+    monkeypatch.setattr(Device, "decoders_created", lambda self: next(counts))
     code, document = run("--only", "singles", "small")
     assert code == 1 and document["results"][0]["decoders_created_after_warm_up"] == 1
 
@@ -405,7 +409,7 @@ def test_threads_are_timed_over_whole_pieces() -> None:
         time.sleep(0.01 * (1 + thread))
         return 10
 
-    timed = side_by_side(work, 2, 0.1, Cpu())
+    timed = side_by_side(work, 2, 0.1, Device())
     assert timed.seconds >= 0.1 and timed.frames >= 20
     assert timed.frames / timed.seconds <= timed.rate <= 1000 + 500
 
@@ -416,7 +420,7 @@ def test_threads_are_timed_over_whole_pieces() -> None:
         return 1
 
     with pytest.raises(RuntimeError, match="thread 1"):
-        side_by_side(fail, 3, 60.0, Cpu())
+        side_by_side(fail, 3, 60.0, Device())
 
 
 def test_ratios_are_of_medians() -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu_targets, gpu_tests
-from benchmarks.gpu_cases import CASES, OURS
-from benchmarks.gpu_clips import SETS
-from benchmarks.gpu_targets import BATCHES, RATES, RATIOS, compare
-from benchmarks.gpu_tests import BAD
+from benchmarks.clips import GPU_SETS
+from benchmarks.gpu import targets as gpu_targets
+from benchmarks.gpu import tests as gpu_tests
+from benchmarks.gpu.cases import CASES
+from benchmarks.gpu.targets import BATCHES, RATES, RATIOS, compare
+from benchmarks.gpu.tests import BAD
+from benchmarks.harness import OURS
 from framefeed._util.versions import source_digest
 from framefeed.compare.provenance import of_other_code, stamped
 from framefeed.errors import MissingBackend
@@ -31,7 +33,7 @@ def document() -> dict[str, Any]:
     """Results that are just enough."""
     results = []
     for case in CASES:
-        for clips in SETS:
+        for clips in GPU_SETS:
             names = {name: least for _, of, contenders, least in RATES if of == case for name in contenders}
             rows = [
                 {"name": name, "median": float(rate), "wrong": 0, "error": None}

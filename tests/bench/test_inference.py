@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import inference
+from benchmarks.tables import inference_numbers
 from framefeed._util.versions import source_digest
 from framefeed.compare.provenance import sources
 from framefeed.testing.shape_detector import painted_boxes
@@ -25,7 +26,7 @@ def test_smoke(tmp_path: Path) -> None:
     rates = {name: median for name, median in result["medians"].items() if "half" not in name}
     assert set(rates) == {"decode", "model", "whole", "one after the other"}
     assert min(rates.values()) > 0
-    table = inference.numbers(document)
+    table = inference_numbers(document)
     assert table.count("\n") == 4 and f"{result['vs_one_after_the_other']:.2f}x" in table
 
 

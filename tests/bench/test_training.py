@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from benchmarks import training
-from benchmarks.training_clips import ClipSet, write_set
-from benchmarks.training_peers import (
+from benchmarks.clips import UNCLEAR, ClipSet, read_numbers, write_sets
+from benchmarks.harness import Entry, Run
+from benchmarks.peers import loaders
+from benchmarks.peers.loaders import (
     READERS,
     SIZE,
     DataLoaderSource,
@@ -27,9 +29,8 @@ from benchmarks.training_peers import (
 from framefeed import VideoIndex
 from framefeed._util.versions import source_digest
 from framefeed.compare.provenance import sources
-from framefeed.testing.scenes import UNCLEAR, read_frame
 
-CLIPS = ClipSet(16, files=4, frames=64, width=192, height=128)
+CLIPS = ClipSet("gop16", "h264", 192, 128, gop=16, frames=64, b_frames=3, files=4)
 
 
 def open_plainly(path: Path, shift: int = 0) -> Read:
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def files(folder: Path) -> tuple[Path, ...]:
-    return tuple(write_set(CLIPS, folder))
+    return tuple(write_sets([CLIPS], folder)[CLIPS.name])
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def task(files: tuple[Path, ...]) -> Task:
 def shown(source: Source) -> list[tuple[int, int]]:
     """What the frames of an epoch show."""
     frames = torch.cat([batch.flatten(0, 1) for batch, _ in source.batches(lambda: False)])
-    return [read_frame(frame) for frame in frames.mul(255).round().byte().permute(0, 2, 3, 1).numpy()]
+    return [(file, number) for file, number in read_numbers(frames).tolist()]
 
 
 def test_clips_differ_and_have_exact_groups(folder: Path, files: tuple[Path, ...]) -> None:
@@ -80,18 +81,18 @@ def test_clips_differ_and_have_exact_groups(folder: Path, files: tuple[Path, ...
         assert np.unique(table.start[table.frames], return_counts=True)[1].tolist() == [CLIPS.gop] * 4
     ready: list[int] = []
     stamps = [path.stat().st_mtime_ns for path in files]
-    assert tuple(write_set(CLIPS, folder, workers=2, done=ready.append)) == files
+    assert tuple(write_sets([CLIPS], folder, workers=2, done=ready.append)[CLIPS.name]) == files
     assert ready == [CLIPS.files] and stamps == [path.stat().st_mtime_ns for path in files]
 
 
 def test_unclear_picture_is_no_frame() -> None:
-    assert read_frame(np.full((224, 224, 3), 128, np.uint8)) == UNCLEAR
+    assert read_numbers(torch.full((1, 3, 224, 224), 128, dtype=torch.uint8)).tolist() == [[UNCLEAR, UNCLEAR]]
 
 
 def test_all_cases_run(folder: Path, files: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "SMOKE_SETS", (CLIPS, replace(CLIPS, b_frames=False)))
+    monkeypatch.setattr(training, "SMOKE_SETS", (CLIPS, replace(CLIPS, name="gop16, no B-frames", b_frames=0)))
     monkeypatch.setattr(training, "READERS", [READERS[0], Reader("plain", "framefeed", make_plain)])
-    monkeypatch.setattr(training, "CHECKED_BATCHES", 1)
+    monkeypatch.setattr(loaders, "CHECKED_BATCHES", 1)
     monkeypatch.setitem(training.AT_LEAST, ("shuffle", CLIPS.gop), 0.01)
     output = tmp_path / "results.json"
     arguments = ["--smoke", "--seconds", "0.01", "--clips", str(folder), "--cpus", "0", "--output", str(output)]
@@ -123,7 +124,7 @@ def test_an_epoch_has_every_sample_once(task: Task, order: str, length: int) -> 
 
 def test_other_loaders_may_use_processes(task: Task) -> None:
     source = DataLoaderSource(task, open_plainly, stay_open=False, workers=2)
-    assert training.count_wrong(source) == 0
+    assert source.check() == 0
     asked = itertools.count()
     batches = list(source.batches(lambda: next(asked) < 3))
     assert [tuple(frames.shape) for frames, _ in batches] == [(32, 1, 3, *SIZE)] * 3
@@ -132,15 +133,15 @@ def test_other_loaders_may_use_processes(task: Task) -> None:
 
 def test_wrong_frames_are_counted(task: Task) -> None:
     source = DataLoaderSource(task, open_shifted, stay_open=True, workers=0)
-    wrong = training.count_wrong(source)
-    assert wrong == training.CHECKED_BATCHES * 32
+    wrong = source.check()
+    assert wrong == loaders.CHECKED_BATCHES * 32
 
-    def entry(reader: str, rate: int, wrong: int = 0) -> training.Entry:
-        return training.Entry(reader, task, source, wrong, [training.Run(rate, 1.0, None)])
+    def entry(reader: str, rate: int, wrong: int = 0) -> Entry:
+        return Entry(reader, source, wrong, [Run(rate, 1.0, rate)])
 
     entries = [entry("framefeed", 100), entry("quick and wrong", 1000, wrong), entry("slow", 10)]
     case = training.Case("shuffle", CLIPS, entries)
-    assert training._ratios(case) == {"vs_fastest_peer": 10.0}
+    assert case.ratios() == {"vs_fastest_peer": 10.0}
 
 
 def test_other_loaders_shuffle_all_and_read_in_order_by_worker(task: Task) -> None:
@@ -161,4 +162,4 @@ def test_other_loaders_mix_by_a_buffer(task: Task) -> None:
     assert all(which is not None and len(which) == 32 for which in named)
     first = [tuple(pair) for pair in np.asarray(named[0]).tolist()]
     assert len(set(first)) == 32 and first != sorted(first)
-    assert training.count_wrong(source) == 0
+    assert source.check() == 0

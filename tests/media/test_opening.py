@@ -32,9 +32,6 @@ OPENERS = {
     "media/opening.py": ["r"],
     "testing/samples.py": ["w"],
     "prepare/write.py": ["w"],
-    "benchmarks/store.py": ["r", "w"],
-    "benchmarks/gpu_bare.py": ["r"],
-    "benchmarks/inference.py": ["r"],
     "compare/exercise/exercise_sources.py": ["r"],
 }
 

@@ -11,7 +11,6 @@ import importlib
 import itertools
 import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -20,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
-from benchmarks.gpu_clips import expected_numbers, read_numbers
-from benchmarks.gpu_device import Device, Gpu, Run, side_by_side
+from benchmarks.clips import expected_numbers, read_numbers
+from benchmarks.gpu.device import Device, Gpu, Threaded
 
 __all__ = ["BATCH", "InProcess", "PeerFailed", "PeerProcess", "PeerTask", "RandomNumbers", "library", "message"]
 
@@ -42,7 +41,7 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class PeerTask:
-    """What a peer has to do.
+    """Work of a peer.
 
     Attributes:
         reader: Which class of PyNvVideoCodec.
@@ -157,12 +156,12 @@ def _batches(decoder: Any) -> Iterator[list[Any]]:
         left -= len(frames)
 
 
-class _Opened:
+class _Opened(Threaded):
     """A task with its decoders."""
 
     def __init__(self, task: PeerTask, device: Device) -> None:
+        super().__init__(device, task.threads)
         self._task = task
-        self._device = device
         make: type[_Simple] | type[_Threaded] = _Simple if task.reader == "SimpleDecoder" else _Threaded
         self._readers: list[_Reader] = [make(task, thread % len(task.files)) for thread in range(task.threads)]
         # A thread alone goes through all files, one of several through its own.
@@ -183,13 +182,8 @@ class _Opened:
             raise PeerFailed(f"{count} frames of {self._task.frames}")
         return count
 
-    def check(self) -> int:
-        """How many frames are not those that they should be, with all threads at work."""
-        with ThreadPoolExecutor(self._task.threads) as pool:
-            return sum(pool.map(self._check_one, range(self._task.threads)))
-
-    def _check_one(self, thread: int) -> int:
-        self._device.enter_thread()
+    def check_one(self, thread: int) -> int:
+        """Counts wrong frames of a file, or of two batches."""
         reader, wrong = self._readers[thread], 0
         if self._task.way == "random":
             file = self._own[thread][0]
@@ -213,10 +207,6 @@ class _Opened:
             found = read_numbers(_planes(from_dlpack(frame))[None])
             wrong += int((found[0] != pair).any())
         return wrong
-
-    def run(self, seconds: float) -> Run:
-        """A timing."""
-        return side_by_side(self.work, self._task.threads, seconds, self._device)
 
     def close(self) -> None:
         """Ends its decoders."""
@@ -263,7 +253,7 @@ def _serve(pipe: Any, make_calls: Callable[[], Callable[..., Any]]) -> None:
 
 
 def message(error: BaseException) -> str:
-    """What went wrong, in a line."""
+    """Returns an error in a line."""
     if isinstance(error, PeerFailed):
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,7 +1,7 @@
-"""The GPU benchmark's files: three sets of six, as cameras, films and collections of small clips have them.
+"""Sets of files for benchmarks, with the numbers of the file and of the frame painted into each frame.
 
-Scenes, and the strips with the file's and the frame's number, are those of the training benchmark. Bit rates are set
-and not left to the content: how fast hardware decodes depends on them.
+Both numbers are read back from decoded frames, of the clips' size or resized, so that frames of many files in one batch
+can be checked. All groups are closed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,37 @@ from numpy.typing import NDArray
 from framefeed.testing.samples import write_clip
 from framefeed.testing.scenes import BITS, STRIP_ROWS, numbered_painter
 
-__all__ = ["SETS", "TINY_SETS", "ClipSet", "expected_numbers", "read_numbers", "write_file", "write_sets"]
+__all__ = [
+    "EPOCHS",
+    "GPU_SETS",
+    "SMOKE_SETS",
+    "TINY_SETS",
+    "TRAINING_SETS",
+    "ClipSet",
+    "count_wrong",
+    "expected_numbers",
+    "read_numbers",
+    "write_files",
+    "write_sets",
+]
 
-UNCLEAR = -1  # what a strip without a clear number reads as
+UNCLEAR = -1  # the number of a strip that cannot be read
 CONTRAST = 80  # a bit and its opposite are at least this far apart
 
 
 @dataclass(frozen=True)
 class ClipSet:
-    """Files that are alike but for their content. All their groups are closed.
+    """Files that differ in content alone.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         codec: ``"h264"`` or ``"hevc"``.
         width: Pixels.
         height: Pixels.
         gop: Distance of keyframes, exactly.
         frames: Of each file.
         b_frames: Most in a row; with any, some are referred to.
-        kilobits: A second, at 30 frames.
+        kilobits: A second, at 30 frames: how fast hardware decodes depends on it. 0 leaves it to the content.
         files: How many.
     """
 
@@ -49,20 +61,21 @@ class ClipSet:
     gop: int
     frames: int
     b_frames: int
-    kilobits: int
+    kilobits: int = 0
     files: int = 6
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """A short description."""
         codec = {"h264": "H.264", "hevc": "HEVC"}[self.codec]
         return f"{codec} {self.width}x{self.height}, groups of {self.gop}"
 
     @property
     def folder(self) -> str:
-        """Another one for files that are made differently, so that what is found there can be used."""
+        """A folder for each recipe, so that files found there can be used."""
         size = f"{self.width}x{self.height}"
-        return f"{self.name}-{self.codec}-{size}-gop{self.gop}-b{self.b_frames}-{self.frames}-{self.kilobits}k"
+        name = self.name.replace(", ", "-").replace(" ", "-")
+        return f"{name}-{self.codec}-{size}-gop{self.gop}-b{self.b_frames}-{self.frames}-{self.kilobits}k"
 
     @property
     def total(self) -> int:
@@ -71,17 +84,30 @@ class ClipSet:
 
     @property
     def frame_bytes(self) -> int:
-        """Of a frame in full size, as RGB."""
+        """Bytes of a frame in full size, as RGB."""
         return self.width * self.height * 3
 
+    def described(self) -> dict[str, Any]:
+        """Returns what results say of it."""
+        return {
+            "name": self.name,
+            "files": self.files,
+            "frames_of_a_file": self.frames,
+            "codec": self.codec,
+            "width": self.width,
+            "height": self.height,
+            "gop": self.gop,
+            "b_frames": self.b_frames,
+        }
 
-SETS: tuple[ClipSet, ...] = (
+
+GPU_SETS: tuple[ClipSet, ...] = (
     ClipSet("cameras", "hevc", 1600, 900, gop=30, frames=300, b_frames=0, kilobits=6000),
     ClipSet("long", "h264", 1920, 1080, gop=250, frames=500, b_frames=3, kilobits=8000),
     ClipSet("small", "h264", 640, 360, gop=30, frames=600, b_frames=3, kilobits=1200),
 )
 
-# For trying the benchmark itself.
+# For trying the GPU benchmark itself.
 TINY_SETS: tuple[ClipSet, ...] = (
     ClipSet("cameras", "hevc", 256, 144, gop=10, frames=40, b_frames=0, kilobits=600),
     ClipSet("long", "h264", 256, 144, gop=40, frames=80, b_frames=3, kilobits=600),
@@ -89,44 +115,69 @@ TINY_SETS: tuple[ClipSet, ...] = (
 )
 
 
+def _training_sets(gops: tuple[int, int], files: int, frames: int, width: int, height: int) -> tuple[ClipSet, ...]:
+    """Two for timing; and two for counting, small, because the size of pictures does not count there."""
+    timed = [ClipSet(f"gop{gop}", "h264", width, height, gop, frames, b_frames=3, files=files) for gop in gops]
+    small = [replace(one, name=f"{one.name}, no B-frames", width=192, height=128, b_frames=0) for one in timed]
+    return *timed, *small
+
+
+TRAINING_SETS = _training_sets((250, 30), 40, 500, 640, 360)
+SMOKE_SETS = _training_sets((40, 10), 6, 80, 192, 128)
+EPOCHS = ClipSet("scenes", "h264", 640, 360, gop=30, frames=300, b_frames=2, files=8)
+
+Job = tuple[ClipSet, Path, int]
+"""A file to be written: its set, its path, its number."""
+
+
 def write_sets(
-    sets: Sequence[ClipSet], folder: Path, *, workers: int = 1, done: Callable[[int], None] = lambda files: None
+    sets: Sequence[ClipSet], folder: Path, *, workers: int = 1, done: Callable[[int], object] = lambda files: None
 ) -> dict[str, list[Path]]:
     """Writes those files that are not there yet; returns the files of each set by its name.
 
     Args:
-        sets: What to write.
-        folder: Where the sets' own folders are, or will be.
+        sets: The sets.
+        folder: Folder of the sets' own folders.
         workers: Processes; one means this one.
-        done: Told how many files have become ready since it was last told.
+        done: Called with the number of files that have become ready since its last call.
     """
-    paths = {clips.name: [folder / clips.folder / f"{file}.mp4" for file in range(clips.files)] for clips in sets}
-    jobs = [(clips, path, file) for clips in sets for file, path in enumerate(paths[clips.name]) if not path.exists()]
-    jobs.sort(key=lambda job: _effort(job[0]), reverse=True)  # none of the slow ones is begun last
-    done(sum(clips.files for clips in sets) - len(jobs))
-    if workers == 1 or not jobs:
-        for job in jobs:
-            write_file(*job)
+    paths = {clips.name: [folder / clips.folder / f"{file:03d}.mp4" for file in range(clips.files)] for clips in sets}
+    jobs = [(clips, path, file) for clips in sets for file, path in enumerate(paths[clips.name])]
+    write_files(jobs, workers=workers, done=done)
+    return paths
+
+
+def write_files(jobs: Sequence[Job], *, workers: int, done: Callable[[int], object]) -> None:
+    """Writes those files that are not there yet; arguments are those of ``write_sets``."""
+    missing = [job for job in jobs if not job[1].exists()]
+    missing.sort(key=lambda job: _effort(job[0]), reverse=True)  # none of the slow ones is begun last
+    done(len(jobs) - len(missing))
+    if workers == 1 or not missing:
+        for job in missing:
+            _write_file(*job)
             done(1)
-        return paths
-    with ProcessPoolExecutor(min(workers, len(jobs)), multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(write_file, *job) for job in jobs]):
+        return
+    with ProcessPoolExecutor(min(workers, len(missing)), multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(_write_file, *job) for job in missing]):
             future.result()
             done(1)
-    return paths
 
 
 def _effort(clips: ClipSet) -> int:
     return clips.frames * clips.width * clips.height * (3 if clips.codec == "hevc" else 1)
 
 
-def write_file(clips: ClipSet, path: Path, file: int) -> None:
-    """Writes a file of a set; its number is painted into its frames."""
+def _write_file(clips: ClipSet, path: Path, file: int) -> None:
     groups = f"keyint={clips.gop}:min-keyint={clips.gop}:scenecut=0:bframes={clips.b_frames}:open-gop=0"
     if clips.codec == "hevc":
         options = {"preset": "ultrafast", "x265-params": groups}
     else:
-        options = {"preset": "superfast", "x264-params": f"{groups}:b-pyramid=normal"}
+        options = {
+            "preset": "superfast" if clips.kilobits else "veryfast",
+            "x264-params": f"{groups}:b-pyramid=normal",
+        }
+    if clips.kilobits:
+        options["b"] = f"{clips.kilobits}k"
     write_clip(
         path,
         codec="libx265" if clips.codec == "hevc" else "libx264",
@@ -136,7 +187,7 @@ def write_file(clips: ClipSet, path: Path, file: int) -> None:
         gop=clips.gop,
         bframes=clips.b_frames,
         tag="hvc1" if clips.codec == "hevc" else None,
-        options={**options, "b": f"{clips.kilobits}k"},
+        options=options,
         painter=numbered_painter(clips.width, clips.height, file),
     )
 
@@ -169,5 +220,10 @@ def _numbers(values: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
 
 
 def expected_numbers(file: int, frames: Sequence[int]) -> NDArray[np.int64]:
-    """What `read_numbers` gives for frames of one file."""
+    """Returns what `read_numbers` gives for frames of one file."""
     return np.stack([np.full(len(frames), file, np.int64), np.asarray(frames, np.int64)], 1)
+
+
+def count_wrong(frames: torch.Tensor, expected: NDArray[np.int64]) -> int:
+    """Counts frames that do not show the file and number, (n, 2), that they should."""
+    return int((read_numbers(frames) != expected).any(1).sum())

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu_targets``: what is asked of decoding on an H200, beside what was measured there."""
+"""``python -m benchmarks.gpu.targets``: what is asked of decoding on an H200, beside what was measured there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, OURS
-from benchmarks.gpu_clips import SETS
-from benchmarks.gpu_tests import BAD
+from benchmarks import harness
+from benchmarks.clips import GPU_SETS
+from benchmarks.gpu.cases import CASES
+from benchmarks.gpu.tests import BAD
+from benchmarks.harness import OURS
 from framefeed.compare.provenance import of_other_code
 
 __all__ = ["Finding", "compare"]
@@ -55,11 +56,11 @@ class Finding(NamedTuple):
 
 
 def compare(document: dict[str, Any], tests: dict[str, Any] | None = None) -> list[Finding]:
-    """What holds of all that is asked.
+    """Compares results with all targets.
 
     Args:
         document: Results of ``benchmarks.gpu``.
-        tests: Those of ``benchmarks.gpu_tests``.
+        tests: Those of ``benchmarks.gpu.tests``.
     """
     return [*_rates(document), *_right(document), *_endurance(document.get("endurance")), *_tests(tests)]
 
@@ -75,7 +76,7 @@ def _rates(document: dict[str, Any]) -> Iterator[Finding]:
         yield _at_least(what, least, max(medians.get((case, ON, name), 0) for name in names))
     for what, name, least in RATIOS:
         yield _at_least(what, least, document["ratios"].get(ON, {}).get(name, 0))
-    wanted = {(case, clips.name) for case in CASES for clips in SETS}
+    wanted = {(case, clips.name) for case in CASES for clips in GPU_SETS}
     there = {(case, on) for case, on, name in medians if name.startswith(OURS)}
     yield Finding("cases", str(len(wanted)), str(len(wanted & there)), wanted <= there)
 
@@ -113,9 +114,9 @@ def _none(what: str, counts: Sequence[int]) -> Finding:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints both; 0 when all holds, 1 when something does not, 2 when it is not there."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_targets", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.targets", description=__doc__)
     parser.add_argument("results", type=Path, help="by python -m benchmarks.gpu")
-    parser.add_argument("tests", type=Path, nargs="?", help="by python -m benchmarks.gpu_tests")
+    parser.add_argument("tests", type=Path, nargs="?", help="by python -m benchmarks.gpu.tests")
     arguments = parser.parse_args(argv)
     try:
         document = json.loads(arguments.results.read_text())
@@ -124,13 +125,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"there is nothing to compare: {error}", file=sys.stderr)
         return 2
     found = compare(document, tests)
-    table = Table()
-    for name in ("what", "asked", "got", "holds"):
-        table.add_column(name, justify="left" if name == "what" else "right")
-    for finding in found:
-        table.add_row(finding.what, finding.asked, finding.got, "yes" if finding.holds else "no")
     console = Console(soft_wrap=True, highlight=False)
-    console.print(table)
+    rows = [(one.what, one.asked, one.got, "yes" if one.holds else "no") for one in found]
+    console.print(harness.table("", ["what"], ["asked", "got", "holds"], rows))
     other = of_other_code(document) + (["tests"] if tests and of_other_code(tests) else [])
     told = f"with other code than is here: {'; '.join(other)}" if other else "with the code that is here"
     console.print(f"measured {told}")

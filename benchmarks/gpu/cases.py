@@ -1,26 +1,25 @@
-"""The GPU benchmark's cases: who contends in each, how they are timed, what is compared."""
+"""Cases of the GPU benchmark: contenders, timings, ratios."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_bare import Bare, Packets
-from benchmarks.gpu_clips import ClipSet
-from benchmarks.gpu_device import Device, Run
-from benchmarks.gpu_ours import FULL, HALF, Contender, Loader, PeerContender, RandomBatches, Singles
-from benchmarks.gpu_peers import InProcess, PeerFailed, PeerProcess, PeerTask, message
+from benchmarks.clips import ClipSet
+from benchmarks.gpu.bare import Bare, Packets
+from benchmarks.gpu.device import Device
+from benchmarks.gpu.ours import FULL, HALF, Loader, PeerContender, RandomBatches, Singles
+from benchmarks.gpu.peers import InProcess, PeerFailed, PeerProcess, PeerTask, message
+from benchmarks.harness import OURS, Contender, Entry, Work, in_turns
 
-__all__ = ["CASES", "Bench", "Entry", "Pace", "endure", "measure", "ratios"]
+__all__ = ["CASES", "Bench", "Choice", "Pace", "endure", "measure", "ratios"]
 
 CASES = ("in-order", "random", "shuffle", "singles")  # the most important first: time may run out
-OURS = "framefeed"
 BARE = "decoders alone"
 HALF_SIZE = "framefeed, 224x224 half"
 SHORT_EPOCH = "framefeed, short epochs"
@@ -34,41 +33,28 @@ BATCH_THREADS = (1, 6)
 
 LEAST_SECONDS = 0.3  # a timing is never made shorter than this
 SECONDS_FOR_CHECKS = 3.0  # what checking and warming up take for each contender, about
-SLOW_SECONDS = 4.0  # who takes longer than this to warm up is timed half as often
 ENDURANCE_BATCH, ENDURANCE_STEP = 16, 500
 
 
 @dataclass
-class Entry:
-    """One contender in one case.
+class Choice(Entry):
+    """One contender in one case, at the best of several settings. Its errors are results, too.
 
     Attributes:
-        name: What tables call it.
-        settings: How it can be used: for each setting what makes the contender. The best is timed.
+        settings: Makes the contender, for each setting. The best is timed.
         setting: That one.
-        tried: The rate of each setting when it was tried, or what went wrong.
-        note: What has to be known about its checks.
-        wrong: Frames that were not those they should have been, before and after timing.
+        tried: The rate of each setting when it was tried, or its error.
+        note: A remark on its checks.
         error: Why there are no timings.
-        runs: The timings.
-        warm_up_seconds: That the chosen setting took to warm up.
     """
 
-    name: str
-    settings: dict[str, Callable[[], Contender]]
+    contender: Contender = field(default_factory=lambda: Work(int))
+    settings: dict[str, Callable[[], Contender]] = field(default_factory=dict)
     setting: str = ""
     tried: dict[str, float | str] = field(default_factory=dict)
     note: str = ""
-    wrong: int = 0
     error: str | None = None
-    runs: list[Run] = field(default_factory=list)
-    warm_up_seconds: float = 0.0
     contenders: dict[str, Contender] = field(default_factory=dict)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is framefeed."""
-        return self.name.startswith(OURS)
 
     def prepare(self, trial_seconds: float) -> None:
         """Checks and warms up all settings, and chooses the best."""
@@ -88,41 +74,38 @@ class Entry:
             self.tried[setting] = round(run.rate, 1)
             if run.rate > best:
                 best, self.setting, self.wrong, self.warm_up_seconds = run.rate, setting, found, warm.seconds
+                self.contender = contender
         if not best:
             self.wrong = wrong
             self.error = "; ".join(dict.fromkeys(str(why) for why in self.tried.values()))
 
     def found(self) -> str:
-        """What came out of that, in a line."""
+        """Describes the outcome of that in a line."""
         if self.error is not None:
             return self.error
         rates = [f"{setting} {rate:,.0f}" if isinstance(rate, float) else rate for setting, rate in self.tried.items()]
         return f"{self.wrong} wrong, about{' ' * (len(rates) > 1)}{', '.join(rates)} frames/s"
 
     def time(self, seconds: float) -> None:
-        """Takes a timing, unless something has gone wrong."""
-        with self._noting_errors() as contender:
-            if contender is not None:
-                self.runs.append(contender.run(seconds))
+        """Takes a timing, unless there was an error."""
+        self._noting_errors(lambda: super(Choice, self).time(seconds))
 
-    def check_again(self) -> None:
-        """Checks once more."""
-        with self._noting_errors() as contender:
-            if contender is not None:
-                wrong = contender.check()
-                self.wrong += wrong
-                if wrong and not self.is_ours:
-                    raise PeerFailed(f"{wrong} wrong frames after timing")
+    def check(self) -> None:
+        """Counts wrong frames, unless there was an error."""
+        before = self.wrong
+        self._noting_errors(super().check)
+        if self.error is None and self.wrong > before and not self.is_ours:
+            self.error = message(PeerFailed(f"{self.wrong - before} wrong frames after timing"))
 
-    @contextmanager
-    def _noting_errors(self) -> Iterator[Contender | None]:
+    def _noting_errors(self, call: Callable[[], None]) -> None:
         try:
-            yield self.contenders[self.setting] if self.error is None else None
+            if self.error is None:
+                call()
         except Exception as error:
             self.error = message(error)
 
     def close(self) -> None:
-        """Lets go of all."""
+        """Closes all of its contenders."""
         for contender in self.contenders.values():
             self.note = self.note or getattr(contender, "note", "")
             try:
@@ -131,22 +114,20 @@ class Entry:
                 self.tried["at the end"] = message(error)
         self.contenders.clear()
 
-    def row(self) -> dict[str, Any]:
-        """For the results."""
-        rates = [run.rate for run in self.runs]
+    def row(self, digits: int = 3) -> dict[str, Any]:
+        """Its results."""
         row: dict[str, Any] = {"name": self.name, "setting": self.setting, "wrong": self.wrong, "error": self.error}
-        if rates and self.error is None:
+        if self.runs and self.error is None:
             row |= {
-                "median": round(statistics.median(rates), 1),
-                "min": round(min(rates), 1),
-                "max": round(max(rates), 1),
-                "rates": [round(rate, 1) for rate in rates],
+                "median": round(self.median, 1),
+                "min": round(min(self.rates), 1),
+                "max": round(max(self.rates), 1),
+                "rates": [round(rate, 1) for rate in self.rates],
                 "frames": [run.frames for run in self.runs],
-                "seconds": [round(run.seconds, 3) for run in self.runs],
+                "seconds": [round(run.seconds, digits) for run in self.runs],
             }
-        decoded = [run.decoded_per_delivered for run in self.runs if run.decoded_per_delivered is not None]
-        if decoded:
-            row["decoded_per_delivered"] = round(statistics.median(decoded), 3)
+        if self.decoded is not None:
+            row["decoded_per_delivered"] = self.decoded
         first = [run.first_seconds for run in self.runs if run.first_seconds is not None]
         if first:
             row["first_batch_ms"] = round(1000 * statistics.median(first), 1)
@@ -159,14 +140,14 @@ class Entry:
 
 @dataclass
 class Bench:
-    """What all cases share."""
+    """Device, files and peers of all cases."""
 
     device: Device
     peers: PeerProcess | InProcess
     files: dict[str, list[Path]]
     with_peers: bool = True
 
-    def entries(self, case: str, clips: ClipSet) -> list[Entry]:
+    def entries(self, case: str, clips: ClipSet) -> list[Choice]:
         """The contenders of a case."""
         files = self.files[clips.name]
         loader = partial(Loader, self.device, files)
@@ -195,8 +176,8 @@ class Bench:
                 ),
                 *self._peer_entries(clips),
             ]
-        packets = _once(partial(Packets, files, clips.codec))
-        decoders = _once(partial(Bare.make_decoders, self.device, clips))
+        packets = cache(partial(Packets, files, clips.codec))
+        decoders = cache(partial(Bare.make_decoders, self.device, clips))
 
         long = partial(loader, copies=COPIES, wave=self.device.num_decoders * clips.gop)
 
@@ -204,14 +185,14 @@ class Bench:
             return Bare(self.device, clips, packets(), decoders(), bulk=bulk)
 
         return [
-            Entry(BARE, {"each packet": partial(bare, False), "in pieces": partial(bare, True)}),
+            Choice(BARE, settings={"each packet": partial(bare, False), "in pieces": partial(bare, True)}),
             _entry(OURS, partial(long, FULL)),
             _entry(HALF_SIZE, partial(long, HALF)),
             _entry(SHORT_EPOCH, partial(loader, FULL)),
             *self._peer_entries(clips, in_order=True),
         ]
 
-    def _peer_entries(self, clips: ClipSet, *, in_order: bool = False) -> list[Entry]:
+    def _peer_entries(self, clips: ClipSet, *, in_order: bool = False) -> list[Choice]:
         if not self.with_peers:
             return []
         names = tuple(str(path) for path in self.files[clips.name])
@@ -230,34 +211,23 @@ class Bench:
                 _entry(f"SimpleDecoder, {_threads(threads)}", partial(make, "SimpleDecoder", "random", threads))
                 for threads in BATCH_THREADS
             ),
-            Entry("ThreadedDecoder", {}, error="n/a: it gives frames in order only"),
+            Choice("ThreadedDecoder", error="n/a: it gives frames in order only"),
         ]
 
 
-def _entry(name: str, make: Callable[[], Contender]) -> Entry:
-    return Entry(name, {"": make})
+def _entry(name: str, make: Callable[[], Contender]) -> Choice:
+    return Choice(name, settings={"": make})
 
 
 def _threads(number: int) -> str:
     return f"{number} thread{'s' if number > 1 else ''}"
 
 
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    made: list[Any] = []
-
-    def get() -> Any:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get
-
-
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
 class Pace:
-    """How long timings may take, so that all of them end in time.
+    """Length of timings, so that all of them end in time.
 
     Args:
         seconds: That a timing should take.
@@ -281,7 +251,7 @@ class Pace:
 
 
 def measure(
-    case: str, clips: ClipSet, entries: list[Entry], device: Device, seconds: float, repeat: int, say: Any
+    case: str, clips: ClipSet, entries: list[Choice], device: Device, seconds: float, repeat: int, say: Any
 ) -> dict[str, Any]:
     """Checks all contenders, times them in turn so that a disturbance does not hit one alone, and checks them again."""
     start = time.perf_counter()
@@ -293,15 +263,12 @@ def measure(
                 entry.prepare(min(seconds, 0.5))
                 say(f"{case}, {clips.name}: {entry.name}: {entry.found()}")
         memory["warm"], created = device.used_memory(), device.decoders_created()
-        for turn in range(repeat):
-            for entry in entries:
-                if entry.warm_up_seconds < SLOW_SECONDS or turn % 2 == 0:
-                    entry.time(seconds)
+        for turn in in_turns(entries, repeat, seconds):
             say(f"{case}, {clips.name}: {turn + 1} of {repeat}: {_latest(entries)}")
         created = device.decoders_created() - created
         memory["after"] = device.used_memory()
         for entry in entries:
-            entry.check_again()
+            entry.check()
     finally:
         for entry in entries:
             entry.close()
@@ -319,12 +286,12 @@ def measure(
     }
 
 
-def _latest(entries: list[Entry]) -> str:
+def _latest(entries: list[Choice]) -> str:
     return ", ".join(f"{entry.name} {entry.runs[-1].rate:,.0f}" for entry in entries if entry.runs and not entry.error)
 
 
 def ratios(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """What is to be compared, by set; only what was measured."""
+    """Returns ratios of medians by set, as far as they were measured."""
     wanted = {
         "in_order/bare": ("in-order", OURS, BARE),
         "in_order_short_epochs/bare": ("in-order", SHORT_EPOCH, BARE),

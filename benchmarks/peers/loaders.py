@@ -1,6 +1,6 @@
 """Loaders that the training benchmark compares: framefeed's own, and torch's DataLoader over other readers.
 
-The other readers get what they gain from: decoders stay open in their workers (unless opening them anew is quicker), a
+The other readers get what they gain from: decoders stay open in their workers (unless opening them again is quicker), a
 batch's frames are read file by file and in order, frames travel as bytes, and a worker that reads in order has files of
 its own.
 """
@@ -8,22 +8,41 @@ its own.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-__all__ = ["READERS", "WORKERS", "Batch", "KeepGoing", "Reader", "Source", "Task", "installed"]
+from benchmarks.clips import count_wrong
+from benchmarks.harness import Contender, Run
+
+__all__ = [
+    "CHECKED_BATCHES",
+    "FRAME_BYTES",
+    "PREFETCH",
+    "READERS",
+    "SIZE",
+    "WORKERS",
+    "Batch",
+    "KeepGoing",
+    "Reader",
+    "Source",
+    "Task",
+    "installed",
+]
 
 SIZE = (224, 224)
 FRAME_BYTES = SIZE[0] * SIZE[1] * 3
 WORKERS = 2
+CHECKED_BATCHES = 2 * WORKERS
 PREFETCH = 2  # batches that each worker of a DataLoader prepares ahead
 POOLS = 10  # framefeed reads at least as many frames as its memory holds this many times: filling it weighs little
 
@@ -40,7 +59,7 @@ Named = tuple[list[torch.Tensor], "NDArray[np.int64]"]
 
 @dataclass(frozen=True)
 class Task:
-    """What a loader has to deliver.
+    """Request for batches.
 
     Attributes:
         order: ``shuffle``, ``sequential`` or ``buffered``.
@@ -83,29 +102,59 @@ class Task:
 
     @property
     def pool_frames(self) -> int:
-        """How many frames framefeed may keep in memory."""
+        """Frames that framefeed may keep in memory."""
         return round(self.pool * self.frames * len(self.files))
 
+    def described(self) -> dict[str, Any]:
+        """Returns what results say of it."""
+        buffer = {"buffer": self.buffer} if self.order == "buffered" else {}
+        return {
+            "order": self.order,
+            "batch_size": self.batch_size,
+            "sequence_length": self.length,
+            "frame_stride": self.stride,
+            "share_in_memory": self.pool,
+            **buffer,
+        }
 
-class Source(Protocol):
+
+class Source(Contender):
     """A loader that has been made for a task."""
 
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
     def batches(self, keep_going: KeepGoing, *, named: bool = False) -> Iterator[Batch]:
-        """Batches from a fresh start, until it should not keep going; then those that have been begun.
+        """Yields batches from a fresh start, until it should not keep going; then those that have been begun.
 
         Args:
-            keep_going: Asked now and then.
-            named: Whether to say which frames these should be, if that is any work.
+            keep_going: Called now and then.
+            named: Say which frames these should be, if that is any work.
         """
-        ...
+        raise NotImplementedError
 
     def decoded_per_delivered(self) -> float | None:
-        """Of the last start, where the loader knows it."""
-        ...
+        """Returns packets decoded for each frame of the last start, where the loader knows it."""
+        return None
 
-    def close(self) -> None:
-        """Ends workers."""
-        ...
+    def check(self) -> int:
+        """Counts wrong frames of the first batches; this also warms workers and caches."""
+        asked = itertools.count(1)
+        batches = self.batches(lambda: next(asked) <= CHECKED_BATCHES, named=True)
+        wrong = 0
+        for frames, which in itertools.islice(batches, CHECKED_BATCHES):
+            assert which is not None
+            wrong += count_wrong(frames.flatten(0, 1), which.reshape(-1, 2))
+        return wrong
+
+    def run(self, seconds: float) -> Run:
+        """Times all batches from a start to its end, so that all work is counted."""
+        count = 0
+        start = time.perf_counter()
+        for frames, _ in self.batches(lambda: time.perf_counter() - start < seconds):
+            count += frames.shape[0] * frames.shape[1]
+        took = time.perf_counter() - start
+        return Run(count, took, count / took, self.decoded_per_delivered())
 
 
 @dataclass(frozen=True)
@@ -124,18 +173,18 @@ class Reader:
 
 
 def installed(reader: Reader) -> bool:
-    """Whether the reader can be used here."""
+    """Returns True where the reader can be used."""
     return importlib.util.find_spec(reader.package) is not None
 
 
 # --- framefeed ----------------------------------------------------------------------------------------------------
 
 
-class FramefeedSource:
+class FramefeedSource(Source):
     """framefeed's loader: a whole epoch, or as much of it as tells its rate."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        super().__init__(task)
         self._datasets = {named: self._make_dataset(named) for named in (False, True)}
         self._starts = 0
         self._decoded_per_delivered: float | None = None
@@ -143,7 +192,7 @@ class FramefeedSource:
     def _make_dataset(self, named: bool) -> Any:
         import framefeed
 
-        task = self._task
+        task = self.task
         files = {str(path): number for number, path in enumerate(task.files)}
         desc = framefeed.ProcessDesc(type="float", scale_width=SIZE[1], scale_height=SIZE[0], normalized=True)
         return framefeed.VideoDataset(
@@ -159,7 +208,7 @@ class FramefeedSource:
         """One epoch from its start, with a loader of its own."""
         import framefeed
 
-        task = self._task
+        task = self.task
         loader = framefeed.VideoLoader(
             self._datasets[named],
             batch_size=task.batch_size,
@@ -185,11 +234,8 @@ class FramefeedSource:
             batches.close()
 
     def decoded_per_delivered(self) -> float | None:
-        """As the loader counts it."""
+        """Returns the loader's own figure."""
         return self._decoded_per_delivered
-
-    def close(self) -> None:
-        """Has nothing to end: every start has a loader of its own."""
 
 
 # --- torch's DataLoader over a reader of files --------------------------------------------------------------------
@@ -288,11 +334,11 @@ def _collate(named: Any) -> Batch:
     return default_collate(named[0]), named[1]
 
 
-class DataLoaderSource:
+class DataLoaderSource(Source):
     """torch's DataLoader whose workers stay, with their open files, from one start to the next."""
 
     def __init__(self, task: Task, open_file: Callable[[Path], Read], *, stay_open: bool, workers: int) -> None:
-        self._length = task.length
+        super().__init__(task)
         self._sampler = TaskBatches(task)
         ahead: dict[str, Any] = {}
         if workers:
@@ -318,13 +364,9 @@ class DataLoaderSource:
             for frames, which in self._loader:
                 # Here and not in the workers: less has to pass from process to process.
                 floats = frames.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-                yield floats.unflatten(0, (-1, self._length)), which
+                yield floats.unflatten(0, (-1, self.task.length)), which
         finally:
             torch.set_num_threads(threads)
-
-    def decoded_per_delivered(self) -> float | None:
-        """Not known."""
-        return None
 
     def close(self) -> None:
         """Ends the workers."""
@@ -361,7 +403,7 @@ def _make_torchcodec(task: Task) -> Source:
 
 
 def _make_decord(task: Task) -> Source:
-    # After a jump, an open reader goes on decoding what nobody asked for: opening anew is two to four times as fast.
+    # After a jump, an open reader decodes frames that were not asked for: opening again is two to four times as fast.
     return DataLoaderSource(task, _open_decord, stay_open=task.order != "shuffle", workers=WORKERS)
 
 

@@ -1,4 +1,4 @@
-"""What framefeed does in the GPU benchmark, and who else takes part."""
+"""Contenders of the GPU benchmark: framefeed's loader and decoder, and PyNvVideoCodec's readers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
+import torch
 
-from benchmarks.gpu_clips import expected_numbers, read_numbers
-from benchmarks.gpu_device import Device, Run, side_by_side
-from benchmarks.gpu_peers import BATCH, InProcess, PeerProcess, PeerTask, RandomNumbers
+from benchmarks.clips import count_wrong, expected_numbers
+from benchmarks.gpu.device import Device, Threaded
+from benchmarks.gpu.peers import BATCH, InProcess, PeerProcess, PeerTask, RandomNumbers
+from benchmarks.harness import Contender, Run
 from framefeed import LoaderStats, ProcessDesc, VideoDataset, VideoDecoder, VideoLoader
 
-__all__ = [
-    "FULL",
-    "HALF",
-    "Contender",
-    "Loader",
-    "PeerContender",
-    "RandomBatches",
-    "Singles",
-]
+__all__ = ["FULL", "HALF", "Loader", "PeerContender", "RandomBatches", "Singles"]
 
 FULL = ProcessDesc(type="byte")
 HALF = ProcessDesc(type="half", scale_width=224, scale_height=224, normalized=True)
@@ -34,19 +27,7 @@ LEAD_SECONDS = 0.7  # of an epoch that are not timed
 WAVES = 8  # all decoders begin together, and give their groups together: as often at least in a timing
 CHECKED_BATCHES = 8
 CHECKED_SINGLES = 4  # of each thread
-
-
-class Contender(Protocol):
-    """Somebody who delivers frames."""
-
-    def check(self) -> int:
-        """How many frames are not those that they should be, of as many as is reasonable."""
-
-    def run(self, seconds: float) -> Run:
-        """A timing of at least that long."""
-
-    def close(self) -> None:
-        """Lets go of everything."""
+CHECKED_RANDOM = 2  # batches of each thread
 
 
 # --- framefeed ----------------------------------------------------------------------------------------------------
@@ -55,7 +36,7 @@ class Contender(Protocol):
 MANY_EPOCHS = 1 << 30
 
 
-class Loader:
+class Loader(Contender):
     """A VideoLoader.
 
     Args:
@@ -124,8 +105,7 @@ class Loader:
                 length = len(loader.dataset) // len(self._files)
                 wrong += int((np.stack(np.divmod(places, length), 1) != expected).any(1).sum())
                 place += len(expected)
-            found = read_numbers(batch["default"].flatten(0, 1))
-            wrong += int((found != expected).any(1).sum())
+            wrong += count_wrong(batch["default"].flatten(0, 1), expected)
         batches.close()
         if self._order == "sequential":
             wrong += len(loader.dataset) - place
@@ -147,7 +127,7 @@ class Loader:
         return self._timing(count, time.perf_counter() - start, before)
 
     def _part(self, seconds: float) -> Run:
-        """What an epoch gives between its beginning and its end: as much is under way before as after."""
+        """Times the middle of an epoch: as much is under way before as after."""
         begin = time.perf_counter()
         batches = self._endless()
         lead = len(next(batches)["default"])
@@ -158,7 +138,7 @@ class Loader:
         return dataclasses.replace(timing, first_seconds=first)
 
     def _later_epochs(self, seconds: float) -> Run:
-        """What epochs give behind the first."""
+        """Times the epochs behind the first."""
         batches = self._endless()
         length = len(self.loader.dataset)
         lead = 0
@@ -194,88 +174,70 @@ class Loader:
         self.loader = None
 
 
-class Singles:
-    """Single frames at random, many requests at a time, by decoders that all threads share."""
+class _Readers(Threaded):
+    """Threads that each read from decoders."""
 
-    def __init__(self, device: Device, files: Sequence[Path], num_threads: int) -> None:
-        self._device = device
-        self._decoders = [VideoDecoder(path, device=device.name) for path in files]
-        self._rngs = [np.random.default_rng((99, thread)) for thread in range(num_threads)]
+    checked = CHECKED_SINGLES
+    _decoders: list[VideoDecoder]
 
-    def _choose(self, thread: int) -> tuple[int, int]:
-        rng = self._rngs[thread]
-        file = int(rng.integers(len(self._decoders)))
-        return file, int(rng.integers(len(self._decoders[file])))
+    def read(self, thread: int) -> tuple[int, list[int], torch.Tensor]:
+        """Reads one request of a thread: the file, the numbers of frames, the frames."""
+        raise NotImplementedError
 
     def work(self, thread: int) -> int:
-        """A frame."""
-        file, number = self._choose(thread)
-        self._decoders[file].get_frame_at(number)
-        return 1
+        """Returns the number of frames of one request."""
+        return len(self.read(thread)[1])
 
-    def check(self) -> int:
-        """A few frames of each thread, side by side."""
-        with ThreadPoolExecutor(len(self._rngs)) as pool:
-            return sum(pool.map(self._check_one, range(len(self._rngs))))
-
-    def _check_one(self, thread: int) -> int:
-        self._device.enter_thread()
+    def check_one(self, thread: int) -> int:
+        """Counts wrong frames of a few requests."""
         wrong = 0
-        for _ in range(CHECKED_SINGLES):
-            file, number = self._choose(thread)
-            frame = self._decoders[file].get_frame_at(number).data
-            wrong += int((read_numbers(frame[None]) != expected_numbers(file, [number])).any())
+        for _ in range(self.checked):
+            file, numbers, frames = self.read(thread)
+            wrong += count_wrong(frames, expected_numbers(file, numbers))
         return wrong
-
-    def run(self, seconds: float) -> Run:
-        """A timing."""
-        return side_by_side(self.work, len(self._rngs), seconds, self._device)
 
     def close(self) -> None:
         """Drops the decoders."""
         self._decoders = []
 
 
-class RandomBatches:
-    """Batches of random frames of a file, by threads that have one each."""
+class Singles(_Readers):
+    """Single frames at random, many requests at a time, by decoders that all threads share."""
 
     def __init__(self, device: Device, files: Sequence[Path], num_threads: int) -> None:
-        self._device = device
+        super().__init__(device, num_threads)
+        self._decoders = [VideoDecoder(path, device=device.name) for path in files]
+        self._rngs = [np.random.default_rng((99, thread)) for thread in range(num_threads)]
+
+    def read(self, thread: int) -> tuple[int, list[int], torch.Tensor]:
+        """Reads a frame."""
+        rng = self._rngs[thread]
+        file = int(rng.integers(len(self._decoders)))
+        number = int(rng.integers(len(self._decoders[file])))
+        return file, [number], self._decoders[file].get_frame_at(number).data[None]
+
+
+class RandomBatches(_Readers):
+    """Batches of random frames of a file, by threads that have one each."""
+
+    checked = CHECKED_RANDOM
+
+    def __init__(self, device: Device, files: Sequence[Path], num_threads: int) -> None:
+        super().__init__(device, num_threads)
         self._files = [thread % len(files) for thread in range(num_threads)]
         self._decoders = [VideoDecoder(files[file], device=device.name) for file in self._files]
         self._numbers = [RandomNumbers(thread, len(decoder)) for thread, decoder in enumerate(self._decoders)]
 
-    def work(self, thread: int) -> int:
-        """A batch."""
-        return len(self._decoders[thread].get_frames_at(self._numbers[thread].next()).data)
-
-    def check(self) -> int:
-        """Two batches of each thread, side by side."""
-        with ThreadPoolExecutor(len(self._files)) as pool:
-            return sum(pool.map(self._check_one, range(len(self._files))))
-
-    def _check_one(self, thread: int) -> int:
-        self._device.enter_thread()
-        wrong = 0
-        for _ in range(2):
-            numbers = self._numbers[thread].next()
-            frames = self._decoders[thread].get_frames_at(numbers).data
-            wrong += int((read_numbers(frames) != expected_numbers(self._files[thread], numbers)).any(1).sum())
-        return wrong
-
-    def run(self, seconds: float) -> Run:
-        """A timing."""
-        return side_by_side(self.work, len(self._files), seconds, self._device)
-
-    def close(self) -> None:
-        """Drops the decoders."""
-        self._decoders = []
+    def read(self, thread: int) -> tuple[int, list[int], torch.Tensor]:
+        """Reads a batch."""
+        numbers = self._numbers[thread].next()
+        return self._files[thread], numbers, self._decoders[thread].get_frames_at(numbers).data
 
 
 # --- others -------------------------------------------------------------------------------------------------------
 
 
-class PeerContender:
+class PeerContender(Contender):
     """A reader of PyNvVideoCodec, wherever it runs."""
 
     def __init__(self, process: PeerProcess | InProcess, task: PeerTask) -> None:
@@ -283,7 +245,7 @@ class PeerContender:
         self._task = task
 
     def check(self) -> int:
-        """As it counts them itself."""
+        """Returns the peer's own count of wrong frames."""
         return cast(int, self._process.call("check", self._task))
 
     def run(self, seconds: float) -> Run:

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu_tests``: what the GPU tests and the memory checker said, as results to keep."""
+"""Outcomes of the GPU tests and of the memory checker, as results to keep."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import versions
-from benchmarks.gpu_device import Gpu
-from framefeed._util.atomic_write import write
+from benchmarks import harness
+from benchmarks.gpu.device import Gpu
 from framefeed._util.versions import source_digest
 from framefeed.compare.provenance import of_other_code, stamped
 from framefeed.device import resolve_device
@@ -27,10 +26,10 @@ _WORST = ("passed", "skipped", "failed")  # the last one counts of what is said 
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """What was noted while tests were run, one JSON object a line; a last line that was cut off does not count.
+    """Reads the notes of a test run, one JSON object a line; a last line that was cut off does not count.
 
     Raises:
-        OSError: There is no such file.
+        OSError: The file cannot be read.
         ValueError: Some of it was run with other code.
     """
     lines = []
@@ -85,7 +84,7 @@ def _reason(message: str) -> str:
 
 
 def memcheck_errors(log: str) -> int:
-    """How many compute-sanitizer counted.
+    """Returns the number of errors that compute-sanitizer counted.
 
     Raises:
         ValueError: It did not come to its end, or no test was run under it.
@@ -96,19 +95,19 @@ def memcheck_errors(log: str) -> int:
     return sum(map(int, sums))
 
 
-def _begin(output: Path, *, anew: bool) -> dict[str, Any]:
+def _begin(output: Path, *, may_replace: bool) -> dict[str, Any]:
     """A document for what was run here, to which an earlier one is added.
 
     Args:
         output: Where an earlier one may be.
-        anew: Whether it may be left out where it cannot be added to.
+        may_replace: Leave it out where it cannot be added to.
 
     Raises:
         ValueError: It was made on another machine, with other versions or with other code.
     """
     resolve_device("cuda")
-    document = stamped({"command": "", "commands": [], "machine": Gpu().describe(), "versions": versions()})
-    document["results"] = {}
+    begun = harness.begin("gpu.tests", [], commands=[], results={})
+    document = stamped({**begun, "command": "", "machine": Gpu().describe()})
     if not output.exists():
         return document
     found: dict[str, Any] = json.loads(output.read_text())
@@ -117,14 +116,14 @@ def _begin(output: Path, *, anew: bool) -> dict[str, Any]:
         what = "on another machine, or with other versions"
     elif of_other_code(found):
         what = "with other code"
-    if what and not anew:
+    if what and not may_replace:
         raise ValueError(f"{output}: the tests were run {what}")
     return document if what else found
 
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the file; 0 when nothing failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_tests", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.tests", description=__doc__)
     parser.add_argument("--lines", type=Path, help="what was noted while tests were run (FRAMEFEED_TEST_LINES)")
     parser.add_argument("--tests", type=Path, help="names of all tests, a line each")
     parser.add_argument("--left", action="store_true", help="only print the names of those that were not run")
@@ -139,7 +138,7 @@ def main(argv: list[str] | None = None) -> int:
             lines = read_lines(arguments.lines) if arguments.lines.exists() else []
             print("\n".join(left(lines, tests)))
             return 0
-        document = _begin(arguments.output, anew=bool(tests))
+        document = _begin(arguments.output, may_replace=bool(tests))
         results = document["results"]
         if arguments.lines:
             results |= summary(read_lines(arguments.lines), tests)
@@ -151,7 +150,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command not in document["commands"]:
         document["commands"].append(arguments.command)
     document["command"] = "; ".join(document["commands"])
-    write(arguments.output, json.dumps(document, indent=2) + "\n", parents=True)
+    harness.save(arguments.output, document)
     return 1 if any(results.get(name) for name in BAD) else 0
 
 

@@ -1,6 +1,6 @@
-"""How many frames a second a GPU's decoders give in short runs, by their number and by the length of runs.
+"""Frames a second of a GPU's decoders in short runs, by their number and by the length of runs.
 
-    PYTHONPATH=src python benchmarks/short_runs.py CLIPS/loader/cameras-*/*.mp4
+    PYTHONPATH=src python -m benchmarks.experiments.short_runs CLIPS/loader/cameras-*/*.mp4
 
 Single frames and shuffles are decoded in runs that begin with a group and end with a frame that is wanted: 15 of 30
 frames on average. This is the most that can be had of them, in several ways:
@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_bare import LEAST_SIZE, Packets, new_decoder, view
-from benchmarks.gpu_device import Gpu, side_by_side
-from benchmarks.gpu_peers import library
+from benchmarks.gpu.bare import LEAST_SIZE, Packets, new_decoder, view
+from benchmarks.gpu.device import Gpu, side_by_side
+from benchmarks.gpu.peers import library
 from framefeed.cuda.driver import DEFAULT_STREAM, copy_on_device
 
 WAYS = ("Decode", "ENDOFSTREAM", "GetNumDecodedFrame", "SetSeekPTS", "both")
@@ -93,7 +93,7 @@ def _parts(run: list[Any], cuts: list[int]) -> list[list[Any]]:
 
 
 def _same_places(decoder: Any, runs: Runs) -> bool:
-    """Whether the n-th picture of a call always lies in the same place."""
+    """Returns True where the n-th picture of a call always lies in the same place."""
     packet, seen = library().PacketData(), []
     for run in range(2):
         (address, size, _), *_ = runs._runs[run]

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
-from benchmarks.gpu_clips import ClipSet, expected_numbers, read_numbers
-from benchmarks.gpu_device import Device, Run, side_by_side
-from benchmarks.gpu_peers import library, message
+from benchmarks.clips import ClipSet, expected_numbers, read_numbers
+from benchmarks.gpu.device import Device, side_by_side
+from benchmarks.gpu.peers import library, message
+from benchmarks.harness import Contender, Run
 
 __all__ = ["LEAST_SIZE", "Bare", "Packets", "new_decoder", "view"]
 
@@ -75,7 +76,7 @@ def new_decoder(device: Device, codec: str, size: tuple[int, int], **more: Any) 
     )
 
 
-class Bare:
+class Bare(Contender):
     """Decoders on threads that do nothing else, with packets from memory; their pictures are counted and left.
 
     Args:
@@ -114,7 +115,7 @@ class Bare:
 
     @staticmethod
     def make_decoders(device: Device, clips: ClipSet) -> list[Any]:
-        """As many as framefeed uses, each on a stream of its own."""
+        """Makes as many as framefeed uses, each on a stream of its own."""
         return [new_decoder(device, clips.codec, (clips.width, clips.height)) for _ in range(device.num_decoders)]
 
     def work(self, thread: int) -> int:
@@ -172,7 +173,7 @@ class Bare:
         return side_by_side(self.work, len(self._decoders), seconds, self._device)
 
     def close(self) -> None:
-        """Drops the decoders, and memory that nobody else has."""
+        """Drops the decoders and their packets."""
         self._decoders.clear()
         self._groups = []
 

@@ -1,4 +1,4 @@
-"""What the GPU benchmark runs on, and how it takes time there."""
+"""Devices of the GPU benchmark, and timings of threads that share one."""
 
 from __future__ import annotations
 
@@ -7,73 +7,62 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
+from benchmarks.harness import Contender, Run
 
 if TYPE_CHECKING:
     from framefeed.decode.nvdec.session_nvdec import NvdecFactory
 
-__all__ = ["Cpu", "Device", "Gpu", "Run", "side_by_side"]
+__all__ = ["Device", "Gpu", "Threaded", "side_by_side"]
 
 
-@dataclass(frozen=True)
-class Run:
-    """One timing.
-
-    Attributes:
-        frames: That were delivered.
-        seconds: That it took.
-        rate: Frames a second; not their quotient where several threads took their own time.
-        decoded_per_delivered: Packets decoded for each frame, where that is known.
-        first_seconds: Until the first batch came, where that is not in the rate.
-    """
-
-    frames: int
-    seconds: float
-    rate: float
-    decoded_per_delivered: float | None = None
-    first_seconds: float | None = None
-
-
-class Device(Protocol):
-    """Where frames are decoded.
+class Device:
+    """The place where frames are decoded: the CPU, for trying the benchmark itself.
 
     Attributes:
-        name: What framefeed is told.
+        name: Its name for framefeed.
         num_decoders: Decoders that framefeed uses side by side.
     """
 
-    name: str
-    num_decoders: int
+    name = "cpu"
+    num_decoders = 2
 
     def enter_thread(self) -> None:
         """Makes a thread ready to use it."""
 
     def new_stream(self) -> Any:
-        """A stream with an address as ``cuda_stream``."""
+        """Returns a stream with an address as ``cuda_stream``."""
+        return SimpleNamespace(cuda_stream=0)
 
     def synchronize(self) -> None:
         """Waits for all that has been queued."""
 
     def used_memory(self) -> int:
-        """Bytes of its memory that are in use, by all processes."""
+        """Returns bytes of its memory that are in use, by all processes."""
+        return 0
 
     def release_memory(self) -> None:
-        """Gives back what nobody uses any more."""
+        """Releases unused memory."""
 
     def decoders_created(self) -> int:
-        """By framefeed, so far."""
+        """Returns framefeed's decoders so far."""
+        return 0
 
     def kept_bytes(self, rgb: int) -> int:
-        """What framefeed takes to keep a frame of full size that has so many bytes as RGB."""
+        """Returns the bytes that framefeed keeps of a frame of full size that has so many as RGB."""
+        return rgb
 
     def describe(self) -> dict[str, Any]:
-        """What it is."""
+        """Describes it for results."""
+        return {"gpu": "none: a dry run", "nvdec_units": 0, "decoders": self.num_decoders}
 
 
-class Gpu:
+class Gpu(Device):
     """The first GPU."""
 
     name = "cuda"
@@ -98,7 +87,7 @@ class Gpu:
         torch.cuda.synchronize(0)
 
     def used_memory(self) -> int:
-        """As the driver counts it."""
+        """Returns the driver's figure."""
         free, total = torch.cuda.mem_get_info(0)
         return total - free
 
@@ -112,7 +101,7 @@ class Gpu:
         return cast("NvdecFactory", self._engine.factory).created
 
     def kept_bytes(self, rgb: int) -> int:
-        """As it was decoded."""
+        """Returns the size as decoded."""
         return rgb // 2
 
     def describe(self) -> dict[str, Any]:
@@ -127,46 +116,6 @@ class Gpu:
             "nvdec_units": num_units(0),
             "decoders": self.num_decoders,
         }
-
-
-class Cpu:
-    """In place of a GPU, for trying the benchmark itself."""
-
-    name = "cpu"
-    num_decoders = 2
-
-    def enter_thread(self) -> None:
-        """Needs nothing."""
-
-    def new_stream(self) -> Any:
-        """None in fact."""
-        return _NoStream()
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-    def used_memory(self) -> int:
-        """Not counted."""
-        return 0
-
-    def release_memory(self) -> None:
-        """Leaves it to Python."""
-
-    def decoders_created(self) -> int:
-        """Not counted."""
-        return 0
-
-    def kept_bytes(self, rgb: int) -> int:
-        """As it is."""
-        return rgb
-
-    def describe(self) -> dict[str, Any]:
-        """No GPU."""
-        return {"gpu": "none: a dry run", "nvdec_units": 0, "decoders": self.num_decoders}
-
-
-class _NoStream:
-    cuda_stream = 0
 
 
 def _driver_version() -> str | None:
@@ -225,3 +174,33 @@ def side_by_side(work: Callable[[int], int], num_threads: int, seconds: float, d
         raise failures[0]
     frames = sum(count for count, _ in finished.values())
     return Run(frames, max(took for _, took in finished.values()), sum(n / took for n, took in finished.values()))
+
+
+class Threaded(Contender):
+    """A contender whose threads each do pieces of work.
+
+    Args:
+        device: Where.
+        num_threads: How many.
+    """
+
+    def __init__(self, device: Device, num_threads: int) -> None:
+        self._device = device
+        self._num_threads = num_threads
+
+    def work(self, thread: int) -> int:
+        """Does a piece; returns its number of frames."""
+        raise NotImplementedError
+
+    def check_one(self, thread: int) -> int:
+        """Counts wrong frames of a thread's first pieces."""
+        raise NotImplementedError
+
+    def check(self) -> int:
+        """Counts wrong frames, with all threads at work."""
+        with ThreadPoolExecutor(self._num_threads, initializer=self._device.enter_thread) as pool:
+            return sum(pool.map(self.check_one, range(self._num_threads)))
+
+    def run(self, seconds: float) -> Run:
+        """Takes a timing."""
+        return side_by_side(self.work, self._num_threads, seconds, self._device)

@@ -1,27 +1,25 @@
-"""``python -m benchmarks.gpu``: framefeed on a GPU beside bare decoders and PyNvVideoCodec's own readers."""
+"""Framefeed on a GPU beside bare decoders and PyNvVideoCodec's own readers."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, COPIES, OURS, SHARES, Bench, Pace, endure, measure, ratios
-from benchmarks.gpu_clips import SETS, TINY_SETS, ClipSet, write_sets
-from benchmarks.gpu_device import Cpu, Device, Gpu
-from benchmarks.gpu_peers import BATCH, BUFFER, InProcess, PeerProcess
-from framefeed._util.atomic_write import write
+from benchmarks import harness
+from benchmarks.clips import GPU_SETS, TINY_SETS, ClipSet, write_sets
+from benchmarks.gpu.cases import CASES, COPIES, SHARES, Bench, Pace, endure, measure, ratios
+from benchmarks.gpu.device import Device, Gpu
+from benchmarks.gpu.peers import BATCH, BUFFER, InProcess, PeerProcess
+from benchmarks.harness import OURS, figure, stamped
 from framefeed._util.limits import available_cpus
-from framefeed._util.versions import installed_versions
-from framefeed.compare.provenance import machine, of_other_code, stamped
+from framefeed.compare.provenance import of_other_code
 from framefeed.device import resolve_device
 from framefeed.errors import FramefeedError
 
@@ -34,31 +32,24 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.quick or arguments.dry_run:
         arguments.seconds, arguments.repeat = min(arguments.seconds, 0.3), min(arguments.repeat, 2)
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console = Console(stderr=True, width=140)
+    console = harness.make_console()
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    device: Device
     try:
-        device = Cpu() if arguments.dry_run else _gpu()
+        device = Device() if arguments.dry_run else _gpu()
     except FramefeedError as error:
         say(f"this needs a GPU: {error}")
         return 2
-    sets = [clips for clips in (TINY_SETS if arguments.dry_run else SETS) if _is_chosen(clips.name, SETS, arguments)]
+    sets = [
+        clips for clips in (TINY_SETS if arguments.dry_run else GPU_SETS) if _is_chosen(clips.name, GPU_SETS, arguments)
+    ]
     files = _write_clips(sets, arguments.clips, say)
     if arguments.only_clips:
         return 0
     bench = Bench(device, InProcess(device) if arguments.dry_run else PeerProcess(), files, not arguments.no_peers)
     cases = [(case, clips) for case in CASES if _is_chosen(case, CASES, arguments) for clips in sets]
-    document: dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.gpu", *(sys.argv[1:] if argv is None else argv)]),
-        "machine": {**device.describe(), **machine(0), "cpus_used": available_cpus()},
-        "versions": versions(),
-        "configuration": _configuration(arguments, bench, sets),
-        "complete": False,
-        "results": [],
-        "ratios": {},
-    }
+    document = harness.begin("gpu", argv, configuration=_configuration(arguments, bench, sets), complete=False)
+    document["machine"] = {**device.describe(), **document["machine"], "cpus_used": available_cpus()}
+    document["ratios"] = {}
     if arguments.go_on:
         problem = _take_over(document, arguments.output)
         if problem:
@@ -79,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
             result = measure(case, clips, entries, device, seconds, arguments.repeat, say)
             document["results"].append(stamped(result))
             document["ratios"] = ratios(document["results"])
-            _save(arguments.output, document)
+            harness.save(arguments.output, document)
         if arguments.endurance > document.get("endurance", {}).get("batches", 0):
             clips = sets[-1]
             document["endurance"] = stamped(endure(device, clips, bench.files[clips.name], arguments.endurance, say))
@@ -87,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         bench.peers.close()
     document["complete"] = True
     document["took_seconds"] = round(time.perf_counter() - start, 1)
-    _save(arguments.output, document)
+    harness.save(arguments.output, document)
     for table in _tables(document):
         console.print(table)
     say(f"{document['took_seconds']:.0f} s in all; left out: {', '.join(document.get('left_out', [])) or 'nothing'}")
@@ -100,17 +91,15 @@ def _gpu() -> Device:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    names = [*(clips.name for clips in SETS), *CASES]
+    parser = harness.make_parser("gpu", __doc__, repeat=5)
+    names = [*(clips.name for clips in GPU_SETS), *CASES]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="sets and cases (default: all)")
     parser.add_argument("--no-peers", action="store_true", help="leave SimpleDecoder and ThreadedDecoder out")
     parser.add_argument("--seconds", type=float, default=2, help="for a timing, less if time is short (default: 2)")
-    parser.add_argument("--repeat", type=int, default=5, help="timings of each contender, interleaved (default: 5)")
     parser.add_argument("--minutes", type=float, default=5.5, help="for all of it, 0 for no limit (default: 5.5)")
     parser.add_argument("--endurance", type=int, default=0, metavar="N", help="then N batches of 16 (default: 0)")
     clips = Path(".bench") / "gpu"
     parser.add_argument("--clips", type=Path, default=clips, help="where clips are kept (default: .bench/gpu)")
-    parser.add_argument("--output", type=Path, help="JSON file for the results, written after each case")
     parser.add_argument("--go-on", action="store_true", help="measure what is not in the JSON file yet")
     parser.add_argument("--only-clips", action="store_true", help="write the clips, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="two short timings of each contender")
@@ -119,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _is_chosen(name: str, among: Any, arguments: argparse.Namespace) -> bool:
-    """Whether it is named, or none of its kind is."""
+    """True where it is named, or none of its kind is."""
     kind = {getattr(one, "name", one) for one in among}
     return name in arguments.only or not kind & set(arguments.only)
 
@@ -136,12 +125,6 @@ def _write_clips(sets: list[ClipSet], folder: Path, say: Any) -> dict[str, list[
     return write_sets(sets, folder, workers=available_cpus(), done=done)
 
 
-def versions() -> dict[str, str]:
-    """Versions of everything that decoding on a GPU depends on."""
-    packages = ("framefeed", "av", "torch", "triton", "numpy", "PyNvVideoCodec")
-    return {"python": platform.python_version(), **installed_versions(packages)}
-
-
 def _configuration(arguments: argparse.Namespace, bench: Bench, sets: list[ClipSet]) -> dict[str, Any]:
     return {
         "seconds": arguments.seconds,
@@ -152,15 +135,8 @@ def _configuration(arguments: argparse.Namespace, bench: Bench, sets: list[ClipS
         "peers": {"output_color_type": "RGBP", "batch": BATCH, "buffer_size": BUFFER, "stacked": False},
         "sets": [
             {
-                "name": clips.name,
+                **clips.described(),
                 "title": clips.title,
-                "files": clips.files,
-                "frames_of_a_file": clips.frames,
-                "codec": clips.codec,
-                "width": clips.width,
-                "height": clips.height,
-                "gop": clips.gop,
-                "b_frames": clips.b_frames,
                 "bytes": sum(path.stat().st_size for path in bench.files[clips.name]),
                 "memory_budgets": {
                     f"{s:.0%}": int(clips.total * s) * bench.device.kept_bytes(clips.frame_bytes) for s in SHARES
@@ -178,9 +154,9 @@ def _take_over(document: dict[str, Any], output: Path | None) -> str:
     earlier = json.loads(output.read_text())
     for name in ("machine", "versions"):
         if earlier[name] != document[name]:
-            return f"{output}: was measured with another {name.removesuffix('s')}; without --go-on all is measured anew"
+            return f"{output}: was measured with another {name.removesuffix('s')}; omit --go-on to measure all"
     if other := of_other_code(earlier):
-        return f"{output}: was measured with other code ({'; '.join(other)}); without --go-on all is measured anew"
+        return f"{output}: was measured with other code ({'; '.join(other)}); omit --go-on to measure all"
     document["earlier"] = [*earlier.get("earlier", []), earlier["command"]]
     document["results"], document["ratios"] = earlier["results"], earlier["ratios"]
     sets = {each["name"]: each for each in [*earlier["configuration"]["sets"], *document["configuration"]["sets"]]}
@@ -188,11 +164,6 @@ def _take_over(document: dict[str, Any], output: Path | None) -> str:
     if "endurance" in earlier:
         document["endurance"] = earlier["endurance"]
     return ""
-
-
-def _save(output: Path | None, document: dict[str, Any]) -> None:
-    if output is not None:
-        write(output, json.dumps(document, indent=1) + "\n", parents=True)
 
 
 def _is_bad(document: dict[str, Any]) -> bool:
@@ -204,36 +175,33 @@ def _is_bad(document: dict[str, Any]) -> bool:
 
 
 def _tables(document: dict[str, Any]) -> list[Table]:
-    rates = Table(title="frames a second", title_justify="left")
-    for name in ("case", "on", "contender", "median", "min", "max", "decoded each", "wrong", "notes"):
-        rates.add_column(name, justify="right" if name in ("median", "min", "max", "decoded each", "wrong") else "left")
+    rates, kept = [], []
     for result in document["results"]:
+        where = (result["case"], result["on"])
         for row in result["entries"]:
-            figures = [f"{row[name]:,.0f}" if name in row else "-" for name in ("median", "min", "max")]
-            decoded = f"{row['decoded_per_delivered']:.2f}" if "decoded_per_delivered" in row else ""
+            figures = [figure(row.get(name), 0) for name in ("median", "min", "max")]
+            figures.append(figure(row.get("decoded_per_delivered"), 2))
             notes = row["error"] or "; ".join(filter(None, (row["setting"], row.get("note"))))
-            rates.add_row(result["case"], result["on"], row["name"], *figures, decoded, str(row["wrong"]), notes)
-    compared = Table(title="ratios", title_justify="left")
-    names = list(dict.fromkeys(name for found in document["ratios"].values() for name in found))
-    for name in ("ratio", *document["ratios"]):
-        compared.add_column(name, justify="left" if name == "ratio" else "right")
-    for name in names:
-        cells = [f"{found[name]:.2f}" if name in found else "-" for found in document["ratios"].values()]
-        compared.add_row(name, *cells)
-    kept = Table(title="decoders made after warming up, and device memory in MB", title_justify="left")
-    for name in ("case", "on", "made", "before", "warm", "after", "closed"):
-        kept.add_column(name, justify="left" if name in ("case", "on") else "right")
-    for result in document["results"]:
+            rates.append((*where, row["name"], notes, *figures, str(row["wrong"])))
         memory = [f"{used:,}" for used in result["device_memory_mb"].values()]
-        kept.add_row(result["case"], result["on"], str(result["decoders_created_after_warm_up"]), *memory)
-    tables = [rates, compared, kept]
+        kept.append((*where, str(result["decoders_created_after_warm_up"]), *memory))
+    compared = [
+        (name, *(figure(found.get(name), 2) for found in document["ratios"].values()))
+        for name in dict.fromkeys(name for found in document["ratios"].values() for name in found)
+    ]
+    figures = ["median", "min", "max", "decoded each", "wrong"]
+    memory = ["made", "before", "warm", "after", "closed"]
+    tables = [
+        harness.table("frames a second", ["case", "on", "contender", "notes"], figures, rates),
+        harness.table("ratios", ["ratio"], list(document["ratios"]), compared),
+        harness.table("decoders made after warming up, and device memory in MB", ["case", "on"], memory, kept),
+    ]
     if "endurance" in document:
         found = document["endurance"]
-        last = Table(title=f"{found['batches']:,} batches of {found['batch_size']} at random", title_justify="left")
-        for name in ("frames_per_second", "first_mb", "max_mb", "last_mb", "decoders_created_after_warm_up", "wrong"):
-            last.add_column(name.replace("_", " "), justify="right")
-        last.add_row(*(f"{found[str(column.header).replace(' ', '_')]:,}" for column in last.columns))
-        tables.append(last)
+        names = ("frames_per_second", "first_mb", "max_mb", "last_mb", "decoders_created_after_warm_up", "wrong")
+        title = f"{found['batches']:,} batches of {found['batch_size']} at random"
+        row = [f"{found[name]:,}" for name in names]
+        tables.append(harness.table(title, [], [name.replace("_", " ") for name in names], [row]))
     return tables
 
 

@@ -1,7 +1,7 @@
 """Compare two versions of framefeed: ``python -m benchmarks.decoder`` of both, in turns.
 
     git worktree add ../before 4603eae
-    python benchmarks/turns.py ../before/src src --turns 5 --output benchmarks/results/turns-2-cores.json
+    python -m benchmarks.experiments.turns ../before/src src --turns 5 --output benchmarks/results/turns-2-cores.json
 
 Each turn runs every case in a new process for each version; the version that begins changes with the turn. A case is
 compared by the best time of each version, which noise of other processes disturbs least.
@@ -9,7 +9,6 @@ compared by the best time of each version, which noise of other processes distur
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -18,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from benchmarks import harness
 
 Times = dict[str, list[float]]
 """Seconds of each case, by case and reader."""
@@ -50,12 +51,11 @@ def digest(source: Path) -> str:
 
 def main() -> int:
     """Measure, print, write; 1 where a case has become slower than allowed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser("experiments.turns", __doc__)
     parser.add_argument("before", type=Path, help="src of one version")
     parser.add_argument("after", type=Path, help="src of the other")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--allowed", type=float, default=0.03, help="how much slower a case may be (default: 0.03)")
-    parser.add_argument("--output", type=Path)
     parser.add_argument("--bench", default="", help="options of benchmarks.decoder, such as --bench='--cases random'")
     arguments = parser.parse_args()
     options = shlex.split(arguments.bench)
@@ -76,16 +76,10 @@ def main() -> int:
     }
     for name, case in sorted(cases.items(), key=lambda item: item[1]["ratio"]):
         print(f"{case['ratio']:.3f}  {name}")
-    if arguments.output is not None:
-        found = {
-            "command": shlex.join(["python", *sys.argv]),
-            "machine": document["machine"],
-            "versions": document["versions"],
-            "before_source": digest(arguments.before),
-            "source": digest(arguments.after),
-            "results": dict(sorted(cases.items())),
-        }
-        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+    found = harness.begin("experiments.turns", None, results=dict(sorted(cases.items())))
+    measured = {name: document[name] for name in ("machine", "versions")}
+    digests = {"before_source": digest(arguments.before), "source": digest(arguments.after)}
+    harness.save(arguments.output, {**found, **measured, **digests})
     return int(any(case["ratio"] < 1 - arguments.allowed for case in cases.values()))
 
 

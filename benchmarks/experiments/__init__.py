@@ -1,0 +1,1 @@
+"""Single questions, each answered by one script."""

@@ -1,0 +1,1 @@
+"""Framefeed on a GPU beside bare decoders and the readers of PyNvVideoCodec."""

@@ -1,0 +1,1 @@
+"""Other libraries, each used in the ways that its documentation recommends."""
