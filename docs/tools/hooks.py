@@ -1,4 +1,4 @@
-"""What MkDocs is told besides: pages from files outside of docs/, links to them, help of commands.
+"""Hooks of MkDocs: pages from files outside of docs/, links to them, help of commands.
 
 Pages link to files of the repository as they would anywhere: ``../benchmarks/results/x.json``, ``../CHANGELOG.md``. In
 the site these files have places of their own: Markdown and source are pages, the rest are files. So each link can be

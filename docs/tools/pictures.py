@@ -15,7 +15,7 @@ import numpy as np
 from drawing import Picture
 from texts import load
 
-from framefeed.charts.scatter import study_plot
+from framefeed.charts.plots import study_plot
 from framefeed.compare.exercise.exercise_page import exercise_plot
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.table import PacketTable
@@ -77,25 +77,25 @@ def gop() -> Picture:
     second = tuple(Shot(shot.kind, shot.shown + 7, tuple(place + 7 for place in shot.refers)) for shot in CLOSED)
     shots = CLOSED + second
     left, step, shown_y, stored_y = 20.0, 37.5, 94.0, 180.0
-    picture.text(left, 24, "References: each arrow leads to a frame that is needed", "quiet")
+    picture.words(left, 24, "References: each arrow leads to a frame that is needed", "quiet")
     for shot in CLOSED:
         for other in shot.refers:
             x0, x1 = left + shot.shown * step + 16, left + other * step + 16
             height = 12 + 11 * abs(shot.shown - other)
-            picture.path(f"M{x0:g} {shown_y - 4}C{x0:g} {shown_y - height - 4:g} {x1:g} {shown_y - height - 4:g} "
-                         f"{x1:g} {shown_y - 8}", "rule", "thin")  # fmt: skip
+            picture.stroke(f"M{x0:g} {shown_y - 4}C{x0:g} {shown_y - height - 4:g} {x1:g} {shown_y - height - 4:g} "
+                         f"{x1:g} {shown_y - 8}", "rule", 1)  # fmt: skip
             picture.head(x1, shown_y - 2, 0, 1, "quiet")
-    picture.text(WIDTH - 20, shown_y - 12, "presentation order", "quiet", "end")
-    picture.text(WIDTH - 20, stored_y + 46, "decode order", "quiet", "end")
+    picture.words(WIDTH - 20, shown_y - 12, "presentation order", "quiet", "end")
+    picture.words(WIDTH - 20, stored_y + 46, "decode order", "quiet", "end")
     for place, shot in enumerate(shots):
         shown_x, stored_x = left + shot.shown * step, left + place * step
-        picture.path(f"M{shown_x + 16:g} {shown_y + 26:g}L{stored_x + 16:g} {stored_y:g}", "rule", "thin")
+        picture.stroke(f"M{shown_x + 16:g} {shown_y + 26:g}L{stored_x + 16:g} {stored_y:g}", "rule", 1)
     for place, shot in enumerate(shots):
         _frame(picture, left + shot.shown * step, shown_y, shot)
         _frame(picture, left + place * step, stored_y, shot)
-    picture.path(f"M{left + 7 * step - 2.8:g} {shown_y - 26}V{stored_y + 40}", "orange", dashed=True)
+    picture.stroke(f"M{left + 7 * step - 2.8:g} {shown_y - 26}V{stored_y + 40}", "orange", dashed=True)
     for first, name in ((0, "group 1"), (7, "group 2")):
-        picture.text(left + first * step, stored_y + 46, name, "strong")
+        picture.words(left + first * step, stored_y + 46, name, "strong")
     return picture
 
 
@@ -103,16 +103,16 @@ def open_gop() -> Picture:
     """Leading pictures of an open group."""
     picture = Picture("An open group: frames 4 and 5 are stored behind I6, and need P3 of the group before", 500, 214)
     left, step, shown_y, stored_y = 24.0, 46.0, 92.0, 164.0
-    picture.text(left, 24, "B4 and B5 are shown before I6, stored behind it, and refer to P3, too.", "quiet")
+    picture.words(left, 24, "B4 and B5 are shown before I6, stored behind it, and refer to P3, too.", "quiet")
     for place, shot in enumerate(OPEN):
         x = left + shot.shown * step
-        picture.path(f"M{x + 18:g} {shown_y + 26:g}L{left + place * step + 18:g} {stored_y:g}", "rule", "thin")
+        picture.stroke(f"M{x + 18:g} {shown_y + 26:g}L{left + place * step + 18:g} {stored_y:g}", "rule", 1)
     for shot in OPEN:
         for other in shot.refers if shot.shown in (4, 5) else ():
             x0, x1 = left + shot.shown * step + 18, left + other * step + 18
             height = 16 + 9 * abs(shot.shown - other)
-            picture.path(f"M{x0:g} {shown_y - 3}C{x0:g} {shown_y - height:g} {x1:g} {shown_y - height:g} "
-                         f"{x1:g} {shown_y - 8}", "orange", "thin")  # fmt: skip
+            picture.stroke(f"M{x0:g} {shown_y - 3}C{x0:g} {shown_y - height:g} {x1:g} {shown_y - height:g} "
+                         f"{x1:g} {shown_y - 8}", "orange", 1)  # fmt: skip
             picture.head(x1, shown_y - 2, 0, 1, "orange")
     for place, shot in enumerate(OPEN):
         leading = shot.shown in (4, 5)
@@ -121,13 +121,13 @@ def open_gop() -> Picture:
                 picture.labelled(x, y, 36, 26, f"B{shot.shown}", "paleorange", "orange")
             else:
                 _frame(picture, x, y, shot, 36)
-    picture.text(left, stored_y + 42, "decode order", "quiet")
-    picture.text(left, shown_y - 10, "presentation order", "quiet")
+    picture.words(left, stored_y + 42, "decode order", "quiet")
+    picture.words(left, shown_y - 10, "presentation order", "quiet")
     return picture
 
 
 def _table(groups: int) -> PacketTable:
-    """Groups of ten frames: I, then P, B, B in turns, where nobody refers to B-frames."""
+    """Groups of ten frames: I, then P, B, B in turns, with B-frames that are not references."""
     kinds, shown = [], []
     for group in range(groups):
         for kind, place in (("I", 0), *((kind, 3 * run + place) for run in range(3) for kind, place in _RUN)):
@@ -156,7 +156,7 @@ def plans() -> tuple[PacketTable, Plan, list[Plan]]:
 
 
 def plan() -> Picture:
-    """What a plan feeds to decoders."""
+    """Packets that a plan feeds to decoders."""
     table, planned, _ = plans()
     whole = sum(int(table.frames[frame]) % 10 + 1 for frame in WANTED)
     picture = Picture(
@@ -164,12 +164,12 @@ def plan() -> Picture:
         WIDTH,
         250,
     )
-    picture.text(16, 26, f"get_frames_at({list(WANTED)})", "strong")
+    picture.words(16, 26, f"get_frames_at({list(WANTED)})", "strong")
     fed = {int(packet) for job in planned.jobs for packet in job.packets}
     step, left = 50.0, 76.0
     for group in range(5):
         y = 42 + group * 30
-        picture.text(16, y + 17, f"group {group}", "quiet")
+        picture.words(16, y + 17, f"group {group}", "quiet")
         for place in range(10):
             frame = 10 * group + place
             packet = int(table.frames[frame])
@@ -184,10 +184,10 @@ def plan() -> Picture:
     for x, fill, stroke, words in ((16, "orange", "orange", "wanted"), (100, "paleblue", "blue", "decoded for them"),
                                    (242, "page", "rule", "never fed to a decoder")):  # fmt: skip
         picture.box(x, y, 14, 14, fill, stroke, dashed=fill == "page")
-        picture.text(x + 20, y + 12, words, "quiet")
+        picture.words(x + 20, y + 12, words, "quiet")
     found = f"{planned.num_packets} packets for {planned.num_wanted} frames"
     said = f"{found}; seeking for each of {len(WANTED)} feeds {whole}"
-    picture.text(16, y + 36, said)
+    picture.words(16, y + 36, said)
     return picture
 
 
@@ -199,7 +199,7 @@ _GROUPS = {"A": ("palegreen", "green"), "B": ("paleviolet", "violet"), "C": ("pa
 
 @dataclass(frozen=True)
 class Step:
-    """What the look-ahead decided for a batch: frames that were kept, groups that are decoded, what is kept then."""
+    """Decision of the look-ahead for a batch: frames that were kept, groups that are decoded, frames kept then."""
 
     frames: tuple[str, ...]
     held: frozenset[str]
@@ -249,7 +249,7 @@ def lookahead() -> Picture:
         "Look-ahead: groups are decoded for one batch, and frames that later ones need are kept", WIDTH, 264
     )
     for x, words in ((16, "batch"), (190, "decodes groups"), (312, f"keeps (memory for {MEMORY} frames)")):
-        picture.text(x, 26, words, "quiet")
+        picture.words(x, 26, words, "quiet")
     for row, step in enumerate(found):
         y = 40 + row * 44
         for place, name in enumerate(step.frames):
@@ -258,7 +258,7 @@ def lookahead() -> Picture:
         for place, name in enumerate(step.decoded):
             picture.labelled(190 + place * 32, y, 27, 28, name, *_GROUPS[name], kind="strong")
         if not step.decoded:
-            picture.text(190, y + 18, "none", "quiet")
+            picture.words(190, y + 18, "none", "quiet")
         for place in range(MEMORY):
             x = 312 + place * 39
             if place < len(step.memory):
@@ -266,8 +266,8 @@ def lookahead() -> Picture:
             else:
                 picture.box(x, y, 34, 28, "page", "rule", dashed=True)
     y = 40 + len(found) * 44 + 8
-    picture.text(16, y + 8, "Dashed: kept from an earlier batch. The others are decoded for this one.", "quiet")
-    picture.text(16, y + 30, f"{decoded} groups are decoded. Without keeping frames it would be {plain}.")
+    picture.words(16, y + 8, "Dashed: kept from an earlier batch. The others are decoded for this one.", "quiet")
+    picture.words(16, y + 30, f"{decoded} groups are decoded. Without keeping frames it would be {plain}.")
     return picture
 
 
@@ -283,19 +283,19 @@ def path() -> Picture:
         ("decode", "pictures"),
         ("process", "tensors"),
     )
-    picture.text(12, 50, "wanted", "quiet")
-    picture.text(12, 66, "frames", "quiet")
+    picture.words(12, 50, "wanted", "quiet")
+    picture.words(12, 66, "frames", "quiet")
     for place, (name, gives) in enumerate(names):
         x = 78 + place * 97
         decides = place < 2
         picture.arrow([(x - 22, 54), (x - 3, 54)])
         colours = ("paleblue", "blue") if decides else ("palegreen", "green")
         picture.labelled(x, 36, 72, 36, name, *colours, kind="strong")
-        picture.text(x + 36, 90, gives, "quiet", "middle")
-    picture.text(78, 22, "decide", "strong", colour="blue")
-    picture.text(272, 22, "execute", "strong", colour="green")
-    picture.text(78, 116, "pure functions, made once", "quiet")
-    picture.text(272, 116, "threads; nothing is decided here", "quiet")
+        picture.words(x + 36, 90, gives, "quiet", "middle")
+    picture.words(78, 22, "decide", "strong", colour="blue")
+    picture.words(272, 22, "execute", "strong", colour="green")
+    picture.words(78, 116, "pure functions, made once", "quiet")
+    picture.words(272, 116, "threads; nothing is decided here", "quiet")
     return picture
 
 
@@ -304,36 +304,36 @@ def separation() -> Picture:
     picture = Picture("Worker processes read packets; the main process keeps and decodes them", WIDTH, 224)
     picture.box(12, 34, 150, 176, "page", "rule", dashed=True, round_by=6)
     picture.box(214, 34, 334, 176, "page", "rule", dashed=True, round_by=6)
-    picture.text(12, 24, "worker processes", "strong")
-    picture.text(214, 24, "main process", "strong")
+    picture.words(12, 24, "worker processes", "strong")
+    picture.words(214, 24, "main process", "strong")
     for place in range(2):
         y = 54 + place * 66
         picture.labelled(26, y, 122, 44, "read packets", "palegray", "gray")
         picture.arrow([(148, y + 22), (226, y + 22)], "gray")
-    picture.text(26, 196, "no GPU, no decoder", "quiet small")
-    picture.text(187, 68, "groups", "quiet small", "middle")
+    picture.words(26, 196, "no GPU, no decoder", "quiet small")
+    picture.words(187, 68, "groups", "quiet small", "middle")
     picture.labelled(228, 54, 92, 110, "packets", "paleblue", "blue", kind="strong")
-    picture.text(274, 128, "kept for the", "quiet small", "middle")
-    picture.text(274, 142, "next epoch", "quiet small", "middle")
+    picture.words(274, 128, "kept for the", "quiet small", "middle")
+    picture.words(274, 142, "next epoch", "quiet small", "middle")
     picture.arrow([(320, 109), (344, 109)])
     picture.labelled(346, 54, 92, 110, "threads", "palegreen", "green", kind="strong")
-    picture.text(392, 128, "decode on a", "quiet small", "middle")
-    picture.text(392, 142, "CPU or GPU", "quiet small", "middle")
+    picture.words(392, 128, "decode on a", "quiet small", "middle")
+    picture.words(392, 142, "CPU or GPU", "quiet small", "middle")
     picture.arrow([(438, 109), (462, 109)])
     picture.labelled(464, 54, 72, 110, "batches", "paleorange", "orange", kind="strong")
-    picture.text(228, 196, "asks for groups that it lacks, in the epoch's order", "quiet small")
+    picture.words(228, 196, "asks for groups that it lacks, in the epoch's order", "quiet small")
     return picture
 
 
 def layers() -> Picture:
     """The layers, from the lowest to the highest."""
     picture = Picture("Layers of the package: each imports only what is above it", WIDTH, 58 + len(LAYERS) * 34)
-    picture.text(16, 24, "Each layer imports only layers above it.", "quiet")
+    picture.words(16, 24, "Each layer imports only layers above it.", "quiet")
     for place, (name, does) in enumerate(LAYERS):
         y = 36 + place * 34
         pure = name in ("errors, types", "catalog, plan, source")
         picture.labelled(16, y, 222, 27, name, *(("paleblue", "blue") if pure else ("palegray", "gray")), kind="strong")
-        picture.text(250, y + 18, does)
+        picture.words(250, y + 18, does)
     picture.arrow([(8, 36 + len(LAYERS) * 34 - 8), (8, 38)])
     return picture
 
@@ -343,23 +343,23 @@ def gain() -> Picture:
     rows = _gains()
     picture = Picture("Frames a second of framefeed, TorchCodec and decord2", 480, 66 + 74 * len(rows))
     machine = load("training-2-cores")["machine"]
-    picture.text(14, 24, f"Frames a second, {machine['cpus_used']} CPU cores; longer is better", "strong")
+    picture.words(14, 24, f"Frames a second, {machine['cpus_used']} CPU cores; longer is better", "strong")
     for place, (title, rates) in enumerate(rows):
         y = 52 + 74 * place
         ours = rates["framefeed"]
         others = [rate for name, rate in rates.items() if name != "framefeed"]
-        picture.text(14, y, title)
-        picture.text(466, y, f"{ours / max(others):.1f}x", "strong", "end", "blue")
+        picture.words(14, y, title)
+        picture.words(466, y, f"{ours / max(others):.1f}x", "strong", "end", "blue")
         for line, (name, rate) in enumerate(rates.items()):
             top = y + 8 + 16 * line
             is_ours = name == "framefeed"
-            picture.text(86, top + 10.5, name, "small" if is_ours else "small quiet", "end")
+            picture.words(86, top + 10.5, name, "small" if is_ours else "small quiet", "end")
             length = 310 * rate / max(rates.values())
             picture.box(
                 92, top, length, 12, "blue" if is_ours else "palegray", "blue" if is_ours else "gray", round_by=2
             )
-            picture.text(98 + length, top + 10.5, f"{rate:,.0f}", "small strong" if is_ours else "small quiet")
-    picture.text(
+            picture.words(98 + length, top + 10.5, f"{rate:,.0f}", "small strong" if is_ours else "small quiet")
+    picture.words(
         14,
         52 + 74 * len(rows),
         "x: beside the faster of the two. Bars of each case have a scale of their own.",

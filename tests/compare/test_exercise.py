@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from framefeed._util.versions import source_digest
-from framefeed.charts.scatter import Dot, scatter, study_plot
+from framefeed.charts.plots import Dot, scatter, study_plot
 from framefeed.cli import build_parser, main
 from framefeed.compare.exercise import exercise as exercise_run
 from framefeed.compare.exercise.exercise import Exercise, count_wrong, find_ways, measured_effect, prepare

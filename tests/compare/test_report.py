@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from framefeed.charts.plots import Line, Point, lines, number
+from framefeed.charts.plots import Line, Point, lines
+from framefeed.charts.svg import number
 from framefeed.compare.report_page import headline, page
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}

@@ -109,7 +109,7 @@ def test_the_plot(found: GopReport) -> None:
     _, _, width, height = map(float, page.attrib["viewBox"].split())
     places = [(float(node.attrib["x"]), float(node.attrib["y"])) for node in page.iter() if "y" in node.attrib]
     assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
-    lines = [node.attrib["d"] for node in page.iter() if node.attrib.get("class") == "line"]
+    lines = [node.attrib["d"] for node in page.iter() if node.attrib.get("class") in ("line", "line strong")]
     assert len(lines) == 3 and all(len(line.split("L")) == len(GOPS) for line in lines)
 
 

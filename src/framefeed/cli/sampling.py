@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
     from framefeed import Catalog
     from framefeed._util.atomic_write import write
-    from framefeed.charts.scatter import study_plot
+    from framefeed.charts.plots import study_plot
     from framefeed.cli import console
     from framefeed.errors import FramefeedError
     from framefeed.sampling import study

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from framefeed.charts.plots import NUM_INKS, STYLE, Bar, Line, Point, bars, escape, lines, number
+from framefeed.charts.page import STYLE
+from framefeed.charts.plots import Bar, Line, Point, bars, lines
+from framefeed.charts.svg import NUM_INKS, escape, number
 from framefeed.compare.config import CASES
 from framefeed.compare.results import (
     DEVICES,

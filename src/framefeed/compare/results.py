@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from framefeed.charts.plots import number
+from framefeed.charts.svg import number
 
 __all__ = [
     "DEVICES",

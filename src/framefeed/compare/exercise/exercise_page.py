@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from framefeed.charts.scatter import LEAST_EFFECT, MODELS, ORDERS, OTHERS, Dot, scatter
+from framefeed.charts.plots import LEAST_EFFECT, MODELS, ORDERS, OTHERS, Dot, scatter
 from framefeed.compare.exercise.exercise import OURS
 
 __all__ = ["exercise_plot", "exercise_table", "independent_rate", "study_table"]
