@@ -15,7 +15,7 @@ import pytest
 
 import clips
 from framefeed import VideoDataset, VideoIndex, VideoLoader
-from framefeed._util.finalize import Closer
+from framefeed._util.process.finalize import Closer
 from framefeed.convert.buffers import SMALL, BufferPool
 from framefeed.source import demux, media_of, open_source
 from helpers import state_help as help
@@ -174,7 +174,7 @@ def test_what_fails_does_not_keep_the_others(capsys: pytest.CaptureFixture[str])
 def test_in_a_forked_process() -> None:
     script = """
 import os, sys, time
-from framefeed._util.finalize import closer
+from framefeed._util.process.finalize import closer
 closer.start()
 process = os.fork()
 if not process:

@@ -14,8 +14,8 @@ import pytest
 
 from framefeed import VideoDataset, VideoLoader
 from framefeed import prepare as preparing
-from framefeed._util import long_wait as waiting
-from framefeed._util.long_wait import Patience, process_state
+from framefeed._util.process import long_wait as waiting
+from framefeed._util.process.long_wait import Patience, process_state
 from framefeed.prepare import workers as prepare_workers
 from framefeed.testing import samples
 from waiting import soon

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed._util.fork import in_forked_children
 from framefeed._util.lazy_property import cached_property
+from framefeed._util.process.fork import in_forked_children
 from framefeed.convert.cpu.base import BaseWriter
 from framefeed.convert.desc import BaseKind, BoundDesc, ProcessDesc
 from framefeed.decode.nvdec.capabilities import PixelFormat, pixel_format

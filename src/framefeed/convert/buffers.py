@@ -13,8 +13,8 @@ from collections import OrderedDict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed._util.fork import in_forked_children
 from framefeed._util.limits import usable_memory
+from framefeed._util.process.fork import in_forked_children
 
 __all__ = ["BufferPool", "allocate"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
-from framefeed._util.fork import in_forked_children
 from framefeed._util.limits import available_cpus
 from framefeed._util.nvtx import DECODE
+from framefeed._util.process.fork import in_forked_children
 from framefeed.decode.pool import SessionPool
 from framefeed.decode.run import Sink, run_job
 from framefeed.decode.runs import RunTask

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections import OrderedDict
 
-from framefeed._util.fork import in_forked_children
+from framefeed._util.process.fork import in_forked_children
 from framefeed.decode.session import Running, SessionFactory
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex

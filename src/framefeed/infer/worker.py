@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from framefeed._util.finalize import closer
 from framefeed._util.limits import available_cpus
+from framefeed._util.process.finalize import closer
 from framefeed.catalog import Catalog
 from framefeed.convert.desc import ProcessDesc
 from framefeed.dataset import VideoDataset

@@ -15,9 +15,9 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from framefeed._util.long_wait import Patience
 from framefeed._util.nvtx import ASSEMBLE, PLAN
-from framefeed._util.threads import start_thread, when_process_ends
+from framefeed._util.process.long_wait import Patience
+from framefeed._util.process.threads import start_thread, when_process_ends
 from framefeed.batch.assembly import MISSING, shape_conflict
 from framefeed.batch.videos import OpenVideo, Videos
 from framefeed.batch.work import FinishedBatch, Job

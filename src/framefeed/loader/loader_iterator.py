@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from framefeed._util.finalize import closer
+from framefeed._util.process.finalize import closer
 from framefeed.batch.assembly import MISSING, Assembly
 from framefeed.batch.work import FinishedBatch
 from framefeed.dataset.frame_dataset import LABELS, FrameDataset

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from framefeed._util.finalize import closer
-from framefeed._util.long_wait import Patience, process_state
+from framefeed._util.process.finalize import closer
+from framefeed._util.process.long_wait import Patience, process_state
 from framefeed.batch.videos import OpenVideo, Videos
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError, SourceError

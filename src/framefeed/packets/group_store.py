@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from framefeed._util.threads import Outcome
+from framefeed._util.process.threads import Outcome
 from framefeed.batch.assembly import Place
 from framefeed.batch.videos import OpenVideo
 from framefeed.errors import FramefeedError

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import torch
 
-from framefeed._util.finalize import closer
 from framefeed._util.limits import budget_bytes, parse_bytes
 from framefeed._util.nvtx import ASSEMBLE
-from framefeed._util.threads import Outcome, Threads
+from framefeed._util.process.finalize import closer
+from framefeed._util.process.threads import Outcome, Threads
 from framefeed.batch.assembly import MASK, MISSING, Assembly, SampleShape, shape_conflict, with_cameras
 from framefeed.batch.videos import OpenVideo, open_video
 from framefeed.batch.workshop import CpuWorkshop, Workshop

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from framefeed._util.nvtx import DECODE, PROCESS
-from framefeed._util.threads import Flag
+from framefeed._util.process.threads import Flag
 from framefeed.batch.assembly import Assembly
 from framefeed.batch.work import Taken
 from framefeed.batch.workshop import Workshop

@@ -22,7 +22,7 @@ from contextlib import suppress
 from multiprocessing import spawn
 from multiprocessing.connection import Connection, wait
 
-from framefeed._util.long_wait import Patience, process_state
+from framefeed._util.process.long_wait import Patience, process_state
 from framefeed.errors import OutputError
 from framefeed.prepare.task import Outcome, Task, prepare_video
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from framefeed._util.fork import in_forked_children
-from framefeed._util.threads import wait_for_ends
+from framefeed._util.process.fork import in_forked_children
+from framefeed._util.process.threads import wait_for_ends
 
 __all__ = ["Closer", "closer"]
 

@@ -1,0 +1,1 @@
+"""Threads and processes: forks, ends, long waits, workers."""
