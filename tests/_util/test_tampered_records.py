@@ -6,8 +6,8 @@ import json
 import random
 import shutil
 import struct
-import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import pytest
 
 from framefeed import StateError, VideoDataset, VideoLoader, infer
 from framefeed import prepare as preparing
-from framefeed.infer.journal import Done, Journal
+from framefeed._util.journal import Journal
+from framefeed.infer.journal import Done, SegmentJournal
 from framefeed.infer.output import Output
 from framefeed.infer.rows import FOUND
 from framefeed.infer.work import BadFrame
@@ -96,7 +97,7 @@ def rows(videos: list[int], frames: list[int], **more: Any) -> pa.Table:
 
 def test_random_damage_of_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    journal = Journal(str(path))
+    journal = SegmentJournal(str(path))
     written = [Done(str(n), rows([0], [n]), n + 1, [BadFrame(0, n, "why")] * (n % 2)) for n in range(4)]
     for done in written:
         journal.add(done)
@@ -104,7 +105,7 @@ def test_random_damage_of_a_journal(tmp_path: Path) -> None:
     data = path.read_bytes()
     for seed in range(300):
         path.write_bytes(mutate(random.Random(seed), data))
-        journal = Journal(str(path))
+        journal = SegmentJournal(str(path))
         for done in written:
             if done.key in journal:
                 read = journal.read(done.key)
@@ -114,7 +115,12 @@ def test_random_damage_of_a_journal(tmp_path: Path) -> None:
 
 def record(said: Any, table: bytes) -> bytes:
     text = json.dumps(said).encode()
-    return struct.pack("<4sIII", b"FFI1", len(text), len(table), zlib.crc32(table, zlib.crc32(text))) + text + table
+    return struct.pack("<I", len(text)) + text + table
+
+
+def write_journal(path: Path, *records: bytes) -> None:
+    with closing(Journal(path, lambda *_: None, make_folder=True)) as journal:
+        journal.append(*records)
 
 
 SAID = {"key": "a", "num_frames": 1, "bad": [], "classes": []}
@@ -128,8 +134,8 @@ SAID = {"key": "a", "num_frames": 1, "bad": [], "classes": []}
 def test_records_with_their_checksum(change: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "journal"
     table = Done("a", rows([0], [0]), 1).to_bytes()
-    path.write_bytes(record(SAID | change, b"") + table)
-    journal = Journal(str(path))
+    write_journal(path, record(SAID | change, b""), table)
+    journal = SegmentJournal(str(path))
     assert len(journal) == 0
     journal.close()
 
@@ -155,18 +161,18 @@ def stream(table: pa.Table, **options: Any) -> bytes:
 )
 def test_rows_with_their_checksum(table: bytes, tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(record(SAID, table))
-    journal = Journal(str(path))
+    write_journal(path, record(SAID, table))
+    journal = SegmentJournal(str(path))
     if table:
         with pytest.raises(StateError, match=r"journal: is damaged"):
             journal.read("a")
     journal.close()
 
 
-def test_a_journal_that_declares_much(tmp_path: Path) -> None:
+def test_a_record_that_declares_much(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(struct.pack("<4sIII", b"FFI1", 2**32 - 1, 2**32 - 1, 0) + b"{}")
-    journal = Journal(str(path))
+    write_journal(path, struct.pack("<I", 2**32 - 1) + b"{}", b"")
+    journal = SegmentJournal(str(path))
     assert len(journal) == 0
     journal.close()
 
@@ -248,7 +254,7 @@ def test_records_of_prepared_folders(
     assert (tmp_path / "victim").read_text() == "untouched"
 
 
-BEGIN = {"begin": {"version": 1, "options": {}, "continues": False}}
+BEGIN = {"begin": {"options": {}, "continues": False}}
 LINES: list[list[Any]] = [
     [{"begin": 1}],
     [{"begin": {"continues": False}}, {"claim": ["a"]}],
@@ -263,9 +269,9 @@ LINES: list[list[Any]] = [
 @pytest.mark.parametrize("lines", LINES)
 def test_journals_of_prepared_folders(lines: list[Any], videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "a" / "out"
-    (out / ".prepare").mkdir(parents=True)
+    out.mkdir(parents=True)
     (tmp_path / "victim").write_text("untouched")
-    (out / ".prepare" / "journal").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_journal(out / ".prepare" / "journal", *(json.dumps(line).encode() for line in lines))
     with pytest.raises(StateError, match=r"journal: is damaged"):
         preparing.run(videos, out, **PREPARED)
     assert (tmp_path / "victim").read_text() == "untouched"

@@ -7,7 +7,6 @@ import json
 import random
 import resource
 import shutil
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import pytest
 
 import clips
 from framefeed import Catalog, CatalogError, FramefeedError, VideoDecoder, VideoIndex
+from framefeed._util.journal import Journal
 from framefeed.catalog import catalog_rows
 from framefeed.catalog.catalog_rows import SCALARS, encode
 from framefeed.store.store import pack, verify
-from framefeed.store.store_journal import Journal
+from framefeed.store.store_journal import StoreJournal
 
 SEEDS = 150
 
@@ -267,11 +267,10 @@ def test_shards_lie_beside_the_catalog(
     ],
 )
 def test_journal_of_a_store(fields: Any, tmp_path: Path) -> None:
-    text = json.dumps(fields).encode()
-    (tmp_path / "unfinished.journal").write_bytes(b"%08x %s\n" % (zlib.crc32(text), text))
-    journal = Journal(str(tmp_path))
-    assert journal.entries == []
-    journal.close()
+    with contextlib.closing(Journal(tmp_path / "unfinished.journal", lambda *_: None)) as file:
+        file.append(json.dumps(fields).encode())
+    with contextlib.closing(StoreJournal(str(tmp_path))) as journal:
+        assert journal.entries == []
 
 
 def test_damaged_journals_of_a_store(original: Path, frames: dict[str, Any], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_ended_before_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytes
             if restart:
                 shutil.copytree(before, out)
             with monkeypatch.context() as patched:
-                for name in ("replace", "unlink", "mkdir", "write", "ftruncate", "fsync"):
+                for name in ("replace", "unlink", "mkdir", "pwrite", "ftruncate", "fsync"):
                     patched.setattr(os, name, counted(getattr(os, name)))
                 left[0] = step
                 try:
@@ -133,7 +133,8 @@ def test_ended_before_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytes
                 except Killed:
                     ended = True
             left[0] = 0
-            begun = (out / ".prepare" / "journal").exists() and '"gop": 5' in (out / ".prepare" / "journal").read_text()
+            journal = out / ".prepare" / "journal"
+            begun = journal.exists() and b'"gop": 5' in journal.read_bytes()
             prepare.run(some, out, restart=restart and not begun, catalog=tmp_path / "c.arrow", **QUICK)
             assert content(out) == whole, step
             if not ended:

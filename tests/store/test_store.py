@@ -378,10 +378,10 @@ def test_an_interrupted_call_goes_on(many: Catalog, tmp_path: Path, monkeypatch:
             pack(many, folder, shard_size=40_000)
         with pytest.raises(CatalogError, match="store: an unfinished packet store; go on with"):
             Catalog.open(folder)
-        assert (folder / UNFINISHED).read_bytes().count(b"\n") == done
+        assert (folder / UNFINISHED).read_bytes().count(b"FFJ1") == done
     # What a crash in the middle of a write leaves.
     with open(folder / UNFINISHED, "ab") as file:
-        file.write(b'00000000 ["half')
+        file.write(b'FFJ1\x30\0\0\0\0\0\0\0["half')
     part = next(folder.glob("*.part"))
     part.write_bytes(part.read_bytes() + b"half")
     assert pack(many, folder, shard_size=40_000).num_new == 6

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from framefeed._util.run_state import RESUME
 from framefeed.catalog.catalog import BadFile
 from framefeed.errors import CatalogError, InvalidFile, OutputError
 from framefeed.infer.job import Job, Writer, plan_segments, schema_of
@@ -196,9 +197,7 @@ def _find(videos: Paths, folder: Path, frame_skip: int, progress: bool | None) -
         return find_videos(videos, folder, frame_skip, progress=progress)
     except CatalogError as error:
         if Path(error.path).parent == folder.absolute():  # not a catalog of the user's
-            raise OutputError(
-                error.path, f"{error.reason}; what is done is kept, and the same command goes on"
-            ) from error
+            raise OutputError(error.path, f"{error.reason}; {RESUME}") from error
         raise
 
 

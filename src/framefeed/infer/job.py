@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from framefeed.catalog.catalog import BadFile
 from framefeed.catalog.paths import absolute
-from framefeed.infer.journal import Done, Journal, MemoryJournal
+from framefeed.infer.journal import Done, MemoryJournal, SegmentJournal
 from framefeed.infer.options import Options
 from framefeed.infer.rows import COLUMNS, FOUND, finish_rows
 from framefeed.infer.segments import Piece, Segment, cut_segments, limit_batches
@@ -64,7 +64,9 @@ class Job:
         todo: Numbers of segments that are not done.
     """
 
-    def __init__(self, videos: Sequence[Video], segments: Sequence[Segment], journal: Journal | MemoryJournal) -> None:
+    def __init__(
+        self, videos: Sequence[Video], segments: Sequence[Segment], journal: SegmentJournal | MemoryJournal
+    ) -> None:
         self.videos = videos
         self.segments = segments
         self._journal = journal
@@ -140,11 +142,11 @@ class Job:
 
     def _read(self, segment: int) -> Done:
         done = self._journal.read(self._keys[segment])
-        if isinstance(self._journal, Journal):
+        if isinstance(self._journal, SegmentJournal):
             self._check(done, self.segments[segment], self._journal)
         return done
 
-    def _check(self, done: Done, segment: Segment, journal: Journal) -> None:
+    def _check(self, done: Done, segment: Segment, journal: SegmentJournal) -> None:
         """Raises where what was read back cannot be of that segment."""
         places = done.found["video"].to_numpy()
         count = len(segment.pieces)

@@ -1,27 +1,26 @@
-"""Segments that are done, while a run is not: a file that only grows, so that a run can go on after a kill."""
+"""Segments that a run has finished, so that the run can be resumed."""
 
 from __future__ import annotations
 
 import json
-import os
 import struct
-import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from framefeed._util.file_lock import open_locked
+from framefeed._util.journal import Journal, JournalInUse
+from framefeed._util.run_state import cannot_write
 from framefeed.catalog.arrow_file import plain_batches
 from framefeed.errors import OutputError, StateError
 from framefeed.infer.rows import FOUND
 from framefeed.infer.work import BadFrame
 
-__all__ = ["Done", "Journal", "MemoryJournal"]
+__all__ = ["Done", "MemoryJournal", "SegmentJournal"]
 
-_HEADER = struct.Struct("<4sIII")  # mark, bytes of the description, bytes of rows, CRC-32 of both
-_MARK = b"FFI1"
+_LENGTH = struct.Struct("<I")  # bytes of the description, which the rows follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,24 +42,29 @@ class Done:
     classes: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """What is written."""
+        """Returns the journal's record."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, FOUND) as writer:
             writer.write_table(self.found)
-        rows: bytes = sink.getvalue().to_pybytes()
         bad = [[each.video, each.frame, each.reason] for each in self.bad]
         said = {"key": self.key, "num_frames": self.num_frames, "bad": bad, "classes": self.classes}
         text = json.dumps(said).encode()
-        return _HEADER.pack(_MARK, len(text), len(rows), zlib.crc32(rows, zlib.crc32(text))) + text + rows
+        return _LENGTH.pack(len(text)) + text + bytes(sink.getvalue().to_pybytes())
 
 
-def _described(text: bytes) -> dict[str, Any]:
-    """What a record says of itself, if it is what ``Done.to_bytes`` writes.
+def _split(record: bytes) -> tuple[dict[str, Any], bytes]:
+    """Returns the description and the rows of a record that ``Done.to_bytes`` wrote.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It did not write this.
     """
-    said = json.loads(text)
+    if len(record) < _LENGTH.size:
+        raise ValueError("a record is too short")
+    end = _LENGTH.size + _LENGTH.unpack_from(record)[0]
+    try:
+        said = json.loads(record[_LENGTH.size : end])
+    except RecursionError:
+        raise ValueError("a record is nested too deeply") from None
     kinds: dict[str, Any] = {"key": str, "num_frames": int, "bad": list, "classes": list}
     if not isinstance(said, dict) or not all(isinstance(said.get(name), kind) for name, kind in kinds.items()):
         raise ValueError("a record lacks something")
@@ -70,21 +74,21 @@ def _described(text: bytes) -> dict[str, Any]:
     )
     if not bad or said["num_frames"] < 0 or not all(isinstance(name, str) for name in said["classes"]):
         raise ValueError("a record has values that do not belong there")
-    return said
+    return said, record[end:]
 
 
 class MemoryJournal:
-    """The same in memory, for runs that write no file."""
+    """Finished segments in memory, for runs that write no file."""
 
     def __init__(self) -> None:
         self._done: dict[str, Done] = {}
 
     def __contains__(self, key: str) -> bool:
-        """Whether there is anything of a segment."""
+        """Returns whether a segment has an entry."""
         return key in self._done
 
     def keys(self) -> list[str]:
-        """Segments that are done, without those that lack frames: these are tried again."""
+        """Returns segments that lack no frames; the others are tried again."""
         return list(self._done)
 
     def add(self, done: Done) -> None:
@@ -92,133 +96,91 @@ class MemoryJournal:
         self._done[done.key] = done
 
     def read(self, key: str) -> Done:
-        """A segment that is done."""
+        """Returns a segment."""
         return self._done[key]
 
 
-class Journal:
-    """A journal in a file. Only one process has it open at a time.
-
-    A record counts when it is whole: what a kill or a full disk has cut off is written over.
+class SegmentJournal:
+    """Finished segments in a file.
 
     Args:
         path: The file.
 
     Raises:
-        StateError: Another process has it.
+        StateError: Another process has it open.
         OutputError: It cannot be written.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._end = 0
-        self._places: dict[str, tuple[int, int, int]] = {}
+        self._places: dict[str, tuple[int, int]] = {}
         self._complete: dict[str, bool] = {}
+        with self._errors():
+            self._journal = Journal(path, self._take)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            self._descriptor = self._open()
+            yield
+        except JournalInUse:
+            raise StateError(self._path, "another process is at this run") from None
         except OSError as error:
-            raise self._error(error) from error
-        for place, text, length in self._records():
-            try:
-                said = _described(text)
-            except (ValueError, RecursionError):
-                self._end = place  # not written by this journal, whatever the checksum says
-                break
-            self._note(said["key"], place, len(text), length, complete=not said["bad"])
+            raise OutputError(self._path, cannot_write(error)) from error
 
-    def _open(self) -> int:
-        descriptor = open_locked(self._path)
-        if descriptor is None:
-            raise StateError(self._path, "another process is at this run")
-        return descriptor
-
-    def _records(self) -> Iterator[tuple[int, bytes, int]]:
-        """Where each whole record begins, its description, and the length of its rows."""
-        size = os.fstat(self._descriptor).st_size
-        with os.fdopen(os.dup(self._descriptor), "rb") as file:
-            while True:
-                head = file.read(_HEADER.size)
-                if len(head) < _HEADER.size:
-                    return
-                mark, length, rows, checksum = _HEADER.unpack(head)
-                is_there = mark == _MARK and self._end + _HEADER.size + length + rows <= size
-                body = file.read(length + rows) if is_there else b""
-                if len(body) < length + rows or zlib.crc32(body) != checksum or mark != _MARK:
-                    return
-                yield self._end, body[:length], rows
-                self._end = file.tell()
-
-    def _note(self, key: str, place: int, length: int, rows: int, *, complete: bool) -> None:
-        self._places[key] = (place, length, rows)
-        self._complete[key] = complete
-
-    def _error(self, error: OSError) -> OutputError:
-        return OutputError(
-            self._path,
-            f"cannot be written ({error.strerror or error}); what is done is kept, and the same command goes on",
-        )
+    def _take(self, place: int, record: bytes) -> None:
+        said, _ = _split(record)
+        self._places[said["key"]] = place, len(record)
+        self._complete[said["key"]] = not said["bad"]
 
     def __len__(self) -> int:
         """Number of segments in it."""
         return len(self._places)
 
     def __contains__(self, key: str) -> bool:
-        """Whether there is anything of a segment."""
+        """Returns whether a segment has an entry."""
         return key in self._places
 
     def keys(self) -> list[str]:
-        """Segments that are done, without those that lack frames: these are tried again."""
+        """Returns segments that lack no frames; the others are tried again."""
         return [key for key, complete in self._complete.items() if complete]
 
     def add(self, done: Done) -> None:
         """Notes a segment; it is on the disk when this returns.
 
         Raises:
-            OutputError: It cannot be written. What was noted before stays.
+            OutputError: It cannot be written. Earlier segments stay.
         """
-        data = done.to_bytes()
-        place = self._end
-        try:
-            os.ftruncate(self._descriptor, place)
-            written = 0
-            while written < len(data):
-                written += os.pwrite(self._descriptor, data[written:], place + written)
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise self._error(error) from error
-        self._end = place + len(data)
-        _, length, rows, _ = _HEADER.unpack(data[: _HEADER.size])
-        self._note(done.key, place, length, rows, complete=not done.bad)
+        record = done.to_bytes()
+        with self._errors():
+            (place,) = self._journal.append(record)
+        self._places[done.key] = place, len(record)
+        self._complete[done.key] = not done.bad
 
     def read(self, key: str) -> Done:
-        """A segment that is done."""
-        place, length, rows = self._places[key]
+        """Returns a segment."""
+        with self._errors():
+            record = self._journal.read(*self._places[key])
         try:
-            data = os.pread(self._descriptor, length + rows, place + _HEADER.size)
-        except OSError as error:
-            raise self._error(error) from error
-        try:
-            said = _described(data[:length])
-            batches = list(plain_batches(pa.BufferReader(data[length:]), FOUND))
+            said, rows = _split(record)
+            batches = list(plain_batches(pa.BufferReader(rows), FOUND))
             found = pa.Table.from_batches(batches, FOUND)
             found.validate(full=True)
             if any(column.null_count for column in found.columns):
                 raise ValueError("a value is missing")
-        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise self.damaged(error) from error
         return Done(key, found, said["num_frames"], [BadFrame(*each) for each in said["bad"]], tuple(said["classes"]))
 
     def damaged(self, error: object) -> StateError:
-        """The error for what this journal cannot have written."""
+        """Returns the error for records that no run can have written."""
         return StateError(self._path, f"is damaged ({error}); restart=True (--restart) begins anew")
 
     def clear(self) -> None:
-        """Forgets everything."""
-        os.ftruncate(self._descriptor, 0)
-        self._end = 0
+        """Removes all segments."""
+        self._journal.clear()
         self._places.clear()
         self._complete.clear()
 
     def close(self) -> None:
-        """Leaves it to the next one."""
-        os.close(self._descriptor)
+        """Releases the file."""
+        self._journal.close()

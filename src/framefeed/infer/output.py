@@ -7,7 +7,6 @@ which the same command goes on: the output appears, or is replaced, as a whole.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +14,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from framefeed._util.atomic_write import atomic_file, make_own_folder, write
+from framefeed._util.atomic_write import atomic_file, make_own_folder
+from framefeed._util.run_state import as_json, cannot_write, changes, read_record, write_record
 from framefeed.errors import OutputError, StateError
-from framefeed.infer.journal import Journal
+from framefeed.infer.journal import SegmentJournal
 from framefeed.infer.rows import RowWriter, check_suffix
 
 __all__ = ["Output"]
 
-VERSION = 1
-SHOWN = 3
+_RESTART = "restart=True (--restart) begins anew"
 
 
 class Output:
@@ -49,7 +48,7 @@ class Output:
         self._kind = check_suffix(path)
         self._record_path = self.path.with_name(self.path.name + ".run.json")
         self.folder = self.path.with_name(self.path.name + ".work")
-        self._identity = json.loads(json.dumps(identity))
+        self._identity = as_json(identity)
         if self.path.is_dir():
             raise OutputError(self.path, "is a folder; give a file name in it")
         had_folder = self.folder.is_dir()
@@ -57,13 +56,13 @@ class Output:
             make_own_folder(self.folder)
         except OSError as error:
             raise OutputError(self.path, f"cannot be written: {error.strerror or error}") from error
-        self.journal = Journal(str(self.folder / "journal"))
+        self.journal = SegmentJournal(str(self.folder / "journal"))
         try:
             if restart:
                 self._forget()
             self._before = self._found()
             if self._before is not None:
-                self._compare("options", self._before.get("options") or {}, self._identity)
+                self._compare("options", self._before["options"], self._identity)
             elif self.path.exists() and not restart and not (self.folder / "run.json").exists():
                 raise StateError(
                     self.path,
@@ -93,31 +92,20 @@ class Output:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            found = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            raise StateError(path, f"cannot be read ({error}); restart=True (--restart) begins anew") from error
-        if not isinstance(found, dict) or found.get("version") != VERSION:
-            raise StateError(path, "is of another version; restart=True (--restart) begins anew")
-        if not _is_record(found):
-            raise StateError(path, "is damaged; restart=True (--restart) begins anew")
+            found = read_record(path)
+        except ValueError as error:
+            raise StateError(path, f"{error}; {_RESTART}") from error
+        if found is not None and not _is_record(found):
+            raise StateError(path, f"is damaged; {_RESTART}")
         return found
 
     def _compare(self, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        changed = [
-            f"{name} {_short(before.get(name))} -> {_short(now.get(name))}"
-            for name in {**before, **now}
-            if before.get(name) != now.get(name)
-        ]
-        if not changed:
-            return
-        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-        raise StateError(
-            self.path,
-            f"was made, or begun, with other {what}: {'; '.join(changed[:SHOWN])}{more}; choose another name, or "
-            "restart=True (--restart) to begin anew",
-        )
+        if changed := changes(before, now):
+            raise StateError(
+                self.path,
+                f"was made, or begun, with other {what}: {changed}; choose another name, or restart=True (--restart) "
+                "to begin anew",
+            )
 
     def begin(self, videos: Mapping[str, Sequence[int] | None]) -> bool:
         """Notes which videos the run is about.
@@ -143,7 +131,7 @@ class Output:
             )
             if self._before.get("complete") and before == now and self.path.exists():
                 return True
-        self._write(self.folder / "run.json", {"options": self._identity, "videos": now})
+        self._write(self.folder / "run.json", {"videos": now})
         return False
 
     @property
@@ -153,7 +141,7 @@ class Output:
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
         with _writing(path):
-            write(path, json.dumps({"version": VERSION, **content}, indent=1), sync=True, folder=self.folder)
+            write_record(path, self._identity, content, folder=self.folder)
 
     @contextmanager
     def rows(self, schema: Any) -> Iterator[RowWriter]:
@@ -170,8 +158,7 @@ class Output:
     def finish(self, videos: Mapping[str, Sequence[int] | None], summary: Mapping[str, Any], *, complete: bool) -> None:
         """Writes the record. Where all is complete, what was needed to go on is removed."""
         stamps = {name: None if stamp is None else list(stamp) for name, stamp in videos.items()}
-        record = {"options": self._identity, "videos": stamps, "complete": complete, "summary": summary}
-        self._write(self._record_path, record)
+        self._write(self._record_path, {"videos": stamps, "complete": complete, "summary": summary})
         if complete:
             self._remove_folder()
 
@@ -196,18 +183,13 @@ class Output:
 def _is_record(found: Mapping[str, Any]) -> bool:
     """Whether values are of the kinds that records have."""
     videos, summary = found.get("videos"), found.get("summary", {})
-    if not (isinstance(found.get("options"), dict) and isinstance(videos, dict) and isinstance(summary, dict)):
+    if not (isinstance(videos, dict) and isinstance(summary, dict)):
         return False
     stamps = (stamp for stamp in videos.values() if stamp is not None)
     if not all(isinstance(stamp, list) and [type(each) for each in stamp] == [int, int] for stamp in stamps):
         return False
     kinds: dict[str, type] = {"num_rows": int, "num_frames": int, "device": str}
     return all(isinstance(summary[name], kind) for name, kind in kinds.items() if name in summary)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @contextmanager
@@ -218,5 +200,4 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, OutputError | StateError):
             raise
-        reason = f"cannot be written ({error.strerror or error}); what is done is kept, and the same command goes on"
-        raise OutputError(path, reason) from error
+        raise OutputError(path, cannot_write(error)) from error

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from framefeed._util.limits import available_cpus
+from framefeed._util.run_state import cannot_write
 from framefeed._util.versions import installed_version
 from framefeed.catalog.build import build_file
 from framefeed.catalog.catalog import BadFile
@@ -251,10 +252,7 @@ class _Run:
 
     def _take(self, source: Source, outcome: Outcome) -> None:
         if outcome.stops:
-            raise OutputError(
-                self._record.out,
-                f"cannot be written ({outcome.error}); what is done is kept, and the same command goes on",
-            )
+            raise OutputError(self._record.out, cannot_write(outcome.error))
         if outcome.error:
             self.bad.append(BadFile(source.path, outcome.error))
             return

@@ -20,19 +20,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from framefeed._util.atomic_write import replace, write
+from framefeed._util.atomic_write import replace
+from framefeed._util.journal import Journal, JournalInUse
+from framefeed._util.run_state import as_json, cannot_write, changes, read_record, write_record
 from framefeed.catalog.paths import absolute
 from framefeed.errors import OutputError, StateError
-from framefeed.prepare.journal import Journal
 from framefeed.prepare.sources import Source
 from framefeed.prepare.values import Output, Prepared, check_below
 
-__all__ = ["RECORD", "Record", "cannot_write"]
+__all__ = ["RECORD", "Record"]
 
 RECORD = "prepared.json"
 WORK, JOURNAL = ".prepare", "journal"
-VERSION = 1
-SHOWN = 3
 
 _GO_ON = "choose another folder, or restart=True (--restart) to begin anew"
 
@@ -61,17 +60,18 @@ class Record:
     ) -> None:
         self.out = out
         self.work = out / WORK
-        self._options: dict[str, Any] = json.loads(json.dumps(options))
+        self._options: dict[str, Any] = as_json(options)
         self._made_with = dict(made_with)
         self._suffix = suffix
         self.done: dict[str, Prepared] = {}
         self._claimed: set[str] = set()
         self._restarted = restart
         self._was_new = not out.exists()
+        self._lines: list[dict[str, Any]] = []  # of the journal, when it was opened
         with self._writing():
-            self._journal = Journal(self.work / JOURNAL)
+            self._journal = Journal(self.work / JOURNAL, self._take, make_folder=True)
         # Whether it says anything that the record does not.
-        self._lasting = bool(self._journal.lines)
+        self._lasting = bool(self._lines)
         try:
             with self._writing():
                 self._load()
@@ -80,6 +80,13 @@ class Record:
             raise
 
     # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _take(self, _: int, record: bytes) -> None:
+        self._lines.append(_parse(record))
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        """Appends a line to the journal."""
+        self._journal.append(_line(line))
 
     def _load(self) -> None:
         begun: dict[str, Any] | None = None
@@ -95,7 +102,7 @@ class Record:
         if self._restarted:
             self._begin_anew()
         elif begun is None:
-            self._journal.append({"begin": {"version": VERSION, "options": self._options, "continues": True}})
+            self._say({"begin": {"options": self._options, "continues": True}})
         elif self.done:
             self._compare(begun["options"])
         elif begun["options"] != self._options:  # where nothing was done, nothing is lost
@@ -103,7 +110,7 @@ class Record:
 
     def _load_journal(self) -> tuple[dict[str, Any] | None, list[str]]:
         """Takes what is noted; returns how the run was begun, and files of a run before it that have to go."""
-        lines = self._journal.lines
+        lines = self._lines
         begun = lines[0].get("begin") if lines else None
         if begun is None or begun["continues"]:
             self._load_record()
@@ -122,35 +129,22 @@ class Record:
     def _load_record(self) -> None:
         path = self.out / RECORD
         try:
-            found = json.loads(path.read_text("utf-8"))
-            if found["version"] != VERSION:
-                raise ValueError("it is of another version")
-            before, videos = found["options"], [Prepared.from_json(each) for each in found["videos"]]
-            if not isinstance(before, dict):
-                raise ValueError("it does not say how it was made")
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = read_record(path)
+            if found is None:
+                return
+            videos = [Prepared.from_json(each) for each in found["videos"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             if self._restarted:
                 return
             raise StateError(path, f"cannot be used ({error}); {_GO_ON}") from error
         if videos and not self._restarted:
-            self._compare(before)
+            self._compare(found["options"])
         for each in videos:
             self._note(each)
 
     def _compare(self, before: Mapping[str, Any]) -> None:
-        now = self._options
-        changed = [
-            f"{name} {json.dumps(before.get(name))} -> {json.dumps(now.get(name))}"
-            for name in {**before, **now}
-            if before.get(name) != now.get(name)
-        ]
-        if changed:
-            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-            raise StateError(
-                self.out, f"was made, or begun, with other options: {'; '.join(changed[:SHOWN])}{more}; {_GO_ON}"
-            )
+        if changed := changes(before, self._options):
+            raise StateError(self.out, f"was made, or begun, with other options: {changed}; {_GO_ON}")
 
     def _note(self, prepared: Prepared) -> None:
         self.done[prepared.stem] = prepared
@@ -160,8 +154,9 @@ class Record:
         """Removes what the record knows of; first of all it is noted that this is under way."""
         self._lasting = True
         old = self.outputs()
-        first = {"version": VERSION, "options": self._options, "continues": False}
-        self._journal.replace_all([{"begin": first}, {"claim": sorted(self._claimed)}, {"remove": old}])
+        first = {"options": self._options, "continues": False}
+        lines: list[dict[str, Any]] = [{"begin": first}, {"claim": sorted(self._claimed)}, {"remove": old}]
+        self._journal.replace_all(*map(_line, lines))
         self.done.clear()
         self._remove(old)
         (self.out / RECORD).unlink(missing_ok=True)
@@ -218,7 +213,7 @@ class Record:
                 )
         if new:
             with self._writing():
-                self._journal.append({"claim": new})
+                self._say({"claim": new})
             self._claimed.update(new)
 
     def _files_of(self, stem: str, *, scenes: bool) -> list[Path]:
@@ -249,7 +244,7 @@ class Record:
             self._note(prepared)
             if before is not None:
                 self._remove(output.file for output in before.outputs)  # scenes that there are no more
-            self._journal.append({"done": asdict(prepared)})
+            self._say({"done": asdict(prepared)})
 
     def finish(self, bad: Mapping[str, str]) -> None:
         """Writes the record; the journal is not needed any more.
@@ -258,14 +253,12 @@ class Record:
             bad: Videos that could not be prepared, and why.
         """
         content = {
-            "version": VERSION,
-            "options": self._options,
             "made_with": self._made_with,
             "videos": [asdict(self.done[stem]) for stem in sorted(self.done)],
             "bad": [{"source": path, "reason": reason} for path, reason in sorted(bad.items())],
         }
         with self._writing():
-            write(self.out / RECORD, json.dumps(content, indent=1) + "\n", sync=True, folder=self.work)
+            write_record(self.out / RECORD, self._options, content, folder=self.work)
             shutil.rmtree(self.work)
         self._journal.close()
 
@@ -290,11 +283,21 @@ class Record:
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except JournalInUse:
+            raise StateError(self.out, "another process is preparing videos into this folder") from None
         except OSError as error:
-            raise error if isinstance(error, OutputError) else cannot_write(self.out, error) from error
+            raise error if isinstance(error, OutputError) else OutputError(self.out, cannot_write(error)) from error
 
 
-def cannot_write(path: object, error: OSError) -> OutputError:
-    """The error for a full disk and the like."""
-    why = error.strerror or str(error)
-    return OutputError(path, f"cannot be written ({why}); what is done is kept, and the same command goes on")
+def _line(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line).encode()
+
+
+def _parse(record: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(record)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found

@@ -25,7 +25,7 @@ from framefeed.media.media import Fingerprint
 from framefeed.source.packets import CutOff, media_of, open_source
 from framefeed.source.shards import ShardWriter, shard_fingerprint, shard_name
 from framefeed.store.found import Found, shards_in
-from framefeed.store.store_journal import Journal, Placed, key_of
+from framefeed.store.store_journal import Placed, StoreJournal, key_of
 from framefeed.store.store_progress import Progress
 
 __all__ = ["Packed", "Packing", "read_all", "reason"]
@@ -65,7 +65,7 @@ class Packed:
 class Packing:
     """A call of ``pack``."""
 
-    def __init__(self, source: Catalog, folder: str, journal: Journal, found: Found, shard_size: int) -> None:
+    def __init__(self, source: Catalog, folder: str, journal: StoreJournal, found: Found, shard_size: int) -> None:
         self._source = source
         self._folder = folder
         self._journal = journal

@@ -19,7 +19,7 @@ from framefeed.errors import CatalogError, SourceError
 from framefeed.source.shards import ShardMedia
 from framefeed.store.found import Found, shards_in
 from framefeed.store.packing import Packed, Packing, read_all, reason
-from framefeed.store.store_journal import Journal
+from framefeed.store.store_journal import StoreJournal
 from framefeed.store.store_progress import Progress
 
 __all__ = ["SHARD_SIZE", "Packed", "Verified", "pack", "verify"]
@@ -77,7 +77,7 @@ def pack(
     source = catalog if isinstance(catalog, Catalog) else Catalog.open(catalog)
     folder = absolute(os.fspath(out))
     _existing(folder, source)  # refuses before anything is written
-    journal = Journal(folder)
+    journal = StoreJournal(folder)
     try:
         found = Found(folder, _existing(folder, source), journal.entries)
         packing = Packing(source, folder, journal, found, shard_size)

@@ -1,4 +1,4 @@
-"""Which videos a packet store has already, while it is being written: a file that only grows, line by line."""
+"""Videos that an unfinished packet store has already, in a journal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import json
 import operator
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed._util.file_lock import open_locked
+from framefeed._util.journal import Journal, JournalInUse
 from framefeed.catalog.paths import UNFINISHED
 from framefeed.errors import CatalogError
 from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import Fingerprint
 
-__all__ = ["Journal", "Placed", "VideoKey", "key_of"]
+__all__ = ["Placed", "StoreJournal", "VideoKey", "key_of"]
 
 VideoKey = tuple[str, Fingerprint, int, int]
 """Which packets they are: the video's path, its fingerprint, its stream, and a checksum of the packets' sizes."""
@@ -50,92 +51,70 @@ class Placed:
     checksums: NDArray[np.uint32]
 
 
-class Journal:
-    """The journal of a store. Only one process has it open at a time.
-
-    A line counts when it is whole; one that was cut off by a crash is dropped.
+class StoreJournal:
+    """The journal of a store: videos whose packets it has.
 
     Args:
         folder: Of the store.
 
     Attributes:
-        entries: What was noted by those who had it before.
+        entries: What earlier calls noted.
 
     Raises:
-        CatalogError: Another process has it, or it cannot be written.
+        CatalogError: Another process has it open, or it cannot be written.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._path = os.path.join(folder, UNFINISHED)
-        try:
-            self._descriptor = self._open()
-            with os.fdopen(os.dup(self._descriptor), "rb") as file:
-                lines = file.read().splitlines(keepends=True)
-        except OSError as error:
-            raise self._error(error) from error
         self.entries: list[Placed] = []
-        self._end = 0
-        for line in lines:
-            entry = _parse(line)
-            if entry is None:
-                break
-            self.entries.append(entry)
-            self._end += len(line)
+        with self._errors():
+            self._journal = Journal(os.path.join(folder, UNFINISHED), self._take)
 
-    def _open(self) -> int:
-        descriptor = open_locked(self._path)
-        if descriptor is None:
-            raise CatalogError(self._folder, "another process is packing videos into it")
-        return descriptor
+    def _take(self, _: int, record: bytes) -> None:
+        self.entries.append(_parse(record))
 
-    def _error(self, error: OSError) -> CatalogError:
-        return CatalogError(self._folder, f"cannot be written ({error.strerror or error})")
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except JournalInUse:
+            raise CatalogError(self._folder, "another process is packing videos into it") from None
+        except OSError as error:
+            raise CatalogError(self._folder, f"cannot be written ({error.strerror or error})") from error
 
     def add(self, entries: Iterable[Placed]) -> None:
         """Notes videos whose packets are on the disk."""
-        data = b"".join(map(_line, entries))
-        try:
-            os.ftruncate(self._descriptor, self._end)
-            while data:
-                written = os.pwrite(self._descriptor, data, self._end)
-                self._end += written
-                data = data[written:]
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise self._error(error) from error
+        with self._errors():
+            self._journal.append(*map(_record, entries))
 
     def remove(self) -> None:
-        """The store is finished."""
-        try:
-            os.unlink(self._path)
-        except OSError as error:
-            raise self._error(error) from error
+        """Removes the file: the store is finished."""
+        with self._errors():
+            self._journal.remove()
 
     def close(self) -> None:
-        """Leaves it to the next one."""
-        os.close(self._descriptor)
+        """Releases the file."""
+        self._journal.close()
 
 
-def _line(entry: Placed) -> bytes:
+def _record(entry: Placed) -> bytes:
     path, fingerprint, stream, sizes = entry.key
     checksums = base64.b64encode(np.ascontiguousarray(entry.checksums, "<u4").tobytes()).decode()
-    fields = [path, *fingerprint, stream, sizes, entry.shard, entry.start, entry.end, checksums]
-    text = json.dumps(fields).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return json.dumps([path, *fingerprint, stream, sizes, entry.shard, entry.start, entry.end, checksums]).encode()
 
 
-def _parse(line: bytes) -> Placed | None:
-    """The entry of a whole line that holds one, None for another."""
-    checksum, _, text = line.rstrip(b"\n").partition(b" ")
-    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
-        return None
+def _parse(record: bytes) -> Placed:
+    """Returns the entry of a record that ``_record`` wrote.
+
+    Raises:
+        ValueError: It did not write this.
+    """
     try:
-        path, size, mtime_ns, stream, sizes, shard, start, end, checksums = json.loads(text)
+        path, size, mtime_ns, stream, sizes, shard, start, end, checksums = json.loads(record)
         found = np.frombuffer(base64.b64decode(checksums), "<u4").astype(np.uint32)
         numbers = (size, stream, sizes, shard, start, end - start, 10**9 - shard)
         if not (isinstance(path, str) and isinstance(mtime_ns, int) and min(map(operator.index, numbers)) >= 0):
-            return None
-    except (ValueError, TypeError, RecursionError):  # not written by this journal, whatever the checksum says
-        return None
+            raise ValueError("a value is out of range")
+    except (TypeError, RecursionError) as error:
+        raise ValueError("an entry is damaged") from error
     return Placed((path, (size, mtime_ns), stream, sizes), shard, start, end, found)
