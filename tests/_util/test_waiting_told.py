@@ -15,8 +15,8 @@ import pytest
 from framefeed import VideoDataset, VideoLoader
 from framefeed import prepare as preparing
 from framefeed._util.process import long_wait as waiting
+from framefeed._util.process import worker_process
 from framefeed._util.process.long_wait import Patience, process_state
-from framefeed.prepare import workers as prepare_workers
 from framefeed.testing import samples
 from waiting import soon
 
@@ -86,15 +86,15 @@ def test_a_stopped_worker_of_prepare(
 ) -> None:
     monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.3)
     begun: list[int] = []
-    make = prepare_workers._Worker
+    make = worker_process.WorkerProcess
 
-    def worker() -> Any:
-        made = make()
-        begun.append(made._process.pid)
-        os.kill(made._process.pid, signal.SIGSTOP)
+    def worker(*arguments: Any) -> Any:
+        made = make(*arguments)
+        begun.append(made.pid)
+        os.kill(made.pid, signal.SIGSTOP)
         return made
 
-    monkeypatch.setattr(prepare_workers, "_Worker", worker)
+    monkeypatch.setattr(worker_process, "WorkerProcess", worker)
     said: list[str] = []
 
     def go_on() -> None:

@@ -37,9 +37,7 @@ scanning.scan_one = odd
 
 def odd_worker(seconds: float = 0.0) -> str:
     """A worker's command line program that crashes at files named ``crash`` and hangs at those named ``slow``."""
-    plain = catalog_scan._COMMAND
-    start = plain.index("from framefeed")
-    return plain[:start] + _ODD_WORKER.format(seconds=seconds) + plain[start:]
+    return _ODD_WORKER.format(seconds=seconds) + catalog_scan._COMMAND
 
 
 def copies(source: Path, folder: Path, count: int) -> list[Path]:

@@ -91,9 +91,8 @@ def dying(task, progress):
     print("torch" in sys.modules, file=open({str(loaded)!r}, "w"))
     return outcome
 prepare_video, workers.prepare_video = workers.prepare_video, dying
-serve(int(sys.argv[2]))
 """
-    monkeypatch.setattr(workers, "_COMMAND", workers._COMMAND.replace("serve(int(sys.argv[2]))\n", script))
+    monkeypatch.setattr(workers, "_COMMAND", script + workers._COMMAND)
     result = prepare.run([videos / "a.mp4", videos / "b.mkv"], tmp_path / "out", workers=1, **QUICK)
     assert [video.stem for video in result.videos] == ["a"]
     assert [(Path(bad.path).name, bad.reason) for bad in result.bad] == [

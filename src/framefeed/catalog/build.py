@@ -14,6 +14,7 @@ from typing import Any, Literal
 from framefeed import errors
 from framefeed._util.atomic_write import temporary_name
 from framefeed._util.limits import available_cpus
+from framefeed._util.process.worker_process import WorkerError
 from framefeed._util.versions import FRAMEFEED, installed_version
 from framefeed.catalog.arrow_file import (
     BadEntry,
@@ -25,7 +26,7 @@ from framefeed.catalog.arrow_file import (
 )
 from framefeed.catalog.catalog_progress import Progress, shows_progress
 from framefeed.catalog.catalog_rows import common_schema, encode
-from framefeed.catalog.catalog_scan import TIMEOUT, Failure, Outcome, WorkerError, scan_files
+from framefeed.catalog.catalog_scan import TIMEOUT, Failure, Outcome, scan_files
 from framefeed.catalog.parts import Parts, gather
 from framefeed.catalog.paths import VIDEO_SUFFIXES, Wanted, absolute, expand, resolve
 from framefeed.errors import CatalogError, FramefeedError, InvalidFile, SourceError

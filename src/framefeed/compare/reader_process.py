@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from framefeed._util.process.worker_process import WorkerError, WorkerProcess, answer_requests
 from framefeed.compare.truth import Look, Sight, Truth, Wrong
 
-__all__ = ["Checked", "Job", "ReaderFailed", "Timed", "Worker", "reader_class"]
+__all__ = ["Checked", "Job", "ReaderFailed", "Timed", "Worker", "reader_class", "serve"]
 
 START_SECONDS = 120.0  # importing a library may take long the first time
+
+_COMMAND = """
+from framefeed.compare.reader_process import serve
+serve(descriptor)
+"""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ class Worker:
         self.reader = reader
         self._timeout = timeout
         self._search = list(search)
-        self._process: Any = None
-        self._pipe: Connection | None = None
+        self._process: WorkerProcess | None = None
 
     def check(self, job: Job, truth: Truth, limit: float | None = None) -> Checked:
         """Reads all frames and compares them with what they should be; within fewer seconds where a limit is given."""
@@ -117,66 +119,44 @@ class Worker:
         return found
 
     def _ask(self, what: str, *arguments: Any, limit: float | None = None) -> Any:
-        self._start()
-        assert self._pipe is not None
-        try:
-            self._pipe.send((what, arguments))
-            answer = self._receive(self._timeout if limit is None else min(self._timeout, limit))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            self._process.join(5)
-            raise ReaderFailed(f"its process died ({_exit(self._process.exitcode)})") from None
-        finally:
-            if self._process is not None and not self._process.is_alive():
-                self.close()
+        if self._process is None:
+            try:
+                self._process = WorkerProcess(_COMMAND)
+            except WorkerError as error:
+                raise ReaderFailed(f"its process {error.reason}") from error
+            self._receive(START_SECONDS, " while it was started")
+            self._exchange("open", (self.reader, self._search), START_SECONDS)
+        return self._exchange(what, arguments, self._timeout if limit is None else min(self._timeout, limit))
+
+    def _exchange(self, what: str, arguments: Any, seconds: float) -> Any:
+        assert self._process is not None
+        with contextlib.suppress(OSError):  # it has died already, which is noticed when it is listened to
+            self._process.connection.send((what, arguments))
+        answer = self._receive(seconds)
         if isinstance(answer, ReaderFailed):
+            if what == "open":
+                self.close()
             raise answer
         return answer
 
-    def _receive(self, seconds: float) -> Any:
-        assert self._pipe is not None
-        if not self._pipe.poll(seconds):
-            self.close()
-            raise ReaderFailed(f"took longer than {seconds:g} s")
-        return self._pipe.recv()
-
-    def _start(self) -> None:
-        if self._process is not None:
-            return
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, self.reader, self._search), name=f"framefeed-bench-{self.reader}", daemon=True
-        )
-        self._process.start()
-        theirs.close()
+    def _receive(self, seconds: float, when: str = "") -> Any:
+        assert self._process is not None
         try:
-            ready = self._receive(START_SECONDS)
-        except (EOFError, ConnectionResetError):
-            self._process.join(5)
-            code = self._process.exitcode
-            self.close()
-            raise ReaderFailed(f"its process died while it was started ({_exit(code)})") from None
-        if isinstance(ready, ReaderFailed):
-            self.close()
-            raise ready
+            if self._process.connection.poll(seconds):
+                return self._process.connection.recv()[1]
+        except (EOFError, OSError):
+            how = self._process.end()
+            self._process = None
+            raise ReaderFailed(f"its process died{when} ({how})") from None
+        self.close()
+        raise ReaderFailed(f"took longer than {seconds:g} s")
 
     def close(self) -> None:
         """Ends the process, whatever it does."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
-            self._process.close()
-        if self._pipe is not None:
-            self._pipe.close()
-        self._process = self._pipe = None
-
-
-def _exit(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"
+            self._process.end()
+            self._process = None
 
 
 def reader_class(name: str) -> Any:
@@ -207,35 +187,33 @@ def reader_class(name: str) -> Any:
 # --- in the other process -------------------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, reader: str, search: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
-    sys.path[:0] = search
-    try:
-        made = _Readers(reader_class(reader))
-    except Exception as error:
-        pipe.send(ReaderFailed(_message(error)))
-        return
-    pipe.send("ready")
-    while True:
+def serve(descriptor: int) -> None:
+    """Reads in a worker process."""
+    readers = _Readers()
+
+    def answer(request: tuple[str, tuple[Any, ...]], _: object) -> Any:
+        what, arguments = request
         try:
-            what, arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer: Any = getattr(made, what)(*arguments)
+            return getattr(readers, what)(*arguments)
         except Exception as error:
-            made.forget()
-            answer = ReaderFailed(_message(error))
-        pipe.send(answer)
+            readers.forget()
+            return ReaderFailed(_message(error))
+
+    answer_requests(descriptor, answer)
 
 
 class _Readers:
     """The reader of one video at a time, kept open from one job to the next."""
 
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
+    def __init__(self) -> None:
+        self._kind: Any = None
         self._key: Any = None
         self._reader: Any = None
+
+    def open(self, reader: str, search: list[str]) -> None:
+        """Looks for the reader."""
+        sys.path[:0] = search
+        self._kind = reader_class(reader)
 
     def forget(self) -> None:
         if self._reader is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import IO, get_args
 
+from framefeed._util.process.worker_process import death
 from framefeed.doctor.gpu import REINSTALL_DRIVER, gpu_looks
 from framefeed.doctor.report import Check, Finding, Need, State, check_of, one_line
 
@@ -89,10 +90,7 @@ def _lines(file: IO[bytes]) -> list[str]:
 def _ending(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}" if code else ""
-    try:
-        return f"crashed ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"crashed (signal {-code})"
+    return f"crashed ({death(code)})"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
