@@ -339,7 +339,6 @@ def test_wrong_frames_are_in_the_exit_code(
     [
         (["--readers", "nobody"], "'nobody' is no reader; possible: framefeed"),
         (["--cases", "randon"], "possible: random, single"),
-        (["--batch-sizes", "0"], "'0' is no number"),
         (["--devices", "tpu"], "possible: cpu, cuda"),
     ],
 )
@@ -354,6 +353,12 @@ def test_bad_arguments(
     assert main(["bench", *words, "-o", str(tmp_path / "x.json")]) == 2
     assert what in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()
+
+
+def test_bad_batch_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "--batch-sizes", "32,0"])
+    assert "expected a positive integer, got '0'" in capsys.readouterr().err
 
 
 def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

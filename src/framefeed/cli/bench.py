@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from framefeed.cli import exercise
-from framefeed.cli.arguments import count, search_here, seconds, whole
+from framefeed.cli.arguments import comma_separated, count, search_here, seconds, whole
 
 if TYPE_CHECKING:
     from framefeed.compare.compared_videos import Video
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "progress"]
 
+_counts = comma_separated(count)
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 INTERRUPTED = 130
 
@@ -46,7 +47,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cases", metavar="NAMES", default="all", help="random, single, in-order, clips, every (default: all)"
     )
-    parser.add_argument("--batch-sizes", metavar="N,N", default="32", help="frames of a request (default: 32)")
+    parser.add_argument(
+        "--batch-sizes", metavar="N,N", type=_counts, default="32", help="frames of a request (default: 32)"
+    )
     parser.add_argument("--devices", metavar="NAMES", default="cpu", help="cpu, cuda (default: cpu)")
     parser.add_argument(
         "--mode", choices=("best", "seek", "stream"), default="best", help="how readers look for frames (default: best)"
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         config = Config(
             readers=readers,
             cases=_names(args.cases, list(CASES)),
-            batch_sizes=tuple(count(size) for size in args.batch_sizes.split(",")),
+            batch_sizes=tuple(args.batch_sizes),
             devices=_names(args.devices, ["cpu"]),
             mode=args.mode,
             repeat=2 if args.quick else args.repeat,
@@ -131,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
             timeout=args.timeout,
         )
         other = _other(args.against)
-    except (ValueError, argparse.ArgumentTypeError) as error:
+    except ValueError as error:
         console.print_error(ValueError(f"bench: {error}"))
         return UNUSABLE
     with progress(show=not args.json) as report:

@@ -6,9 +6,12 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from framefeed.cli.arguments import non_negative, number
+
 __all__ = ["add_parser"]
 
 SAME, DIFFERENT = 0, 1
+_share = number("a number above 0, at most 1", 0, 1, above=True)
 
 
 def add_parser(commands: Any) -> None:
@@ -28,10 +31,10 @@ def add_parser(commands: Any) -> None:
         "--iou", metavar="SHARE", type=_share, default=0.5, help="overlap of boxes that are the same (0.5)"
     )
     parser.add_argument(
-        "--tolerance", metavar="PIXELS", type=_amount, default=1.0, help="what sides of boxes may be apart (1)"
+        "--tolerance", metavar="PIXELS", type=non_negative, default=1.0, help="what sides of boxes may be apart (1)"
     )
     parser.add_argument(
-        "--score-tolerance", metavar="SCORE", type=_amount, default=0.01, help="what scores may be apart (0.01)"
+        "--score-tolerance", metavar="SCORE", type=non_negative, default=0.01, help="what scores may be apart (0.01)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -73,20 +76,3 @@ def run(args: argparse.Namespace) -> int:
     verdict = "the same" if found.equal else "different"
     console.print_lines(f"{verdict} within {box} pixels and a score of {score}")
     return SAME if found.equal else DIFFERENT
-
-
-def _share(text: str) -> float:
-    value = _amount(text)
-    if not 0.0 < value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share; possible is what is above 0 and at most 1")
-    return value
-
-
-def _amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount; possible are 0, 0.5, 2 ...")
-    return value

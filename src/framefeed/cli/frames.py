@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from framefeed.cli import arguments
+from framefeed.cli.arguments import comma_separated, expected, integer
 
 if TYPE_CHECKING:
     from framefeed import Frame, VideoDecoder
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 CHUNK_BYTES = 128 << 20  # RGB frames held at once
+_numbers = comma_separated(integer)
+_seconds = comma_separated(arguments.number("a number of seconds", -math.inf))
 
 
 def add_parser(commands: Any) -> None:
@@ -56,20 +62,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers; possible is 0,17,-1") from None
-
-
-def _seconds(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of seconds; possible is 1.5,2.0") from None
-
-
 def _slice(text: str) -> slice:
     parts = text.split(":")
     try:
@@ -77,7 +69,7 @@ def _slice(text: str) -> slice:
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3) or (len(numbers) == 3 and numbers[2] == 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no range; possible is 0:100, 0:100:10, :50, -10:")
+        raise expected("a range as 0:100, 0:100:10, :50 or -10:", text)
     return slice(*numbers)
 
 

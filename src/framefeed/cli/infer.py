@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framefeed.cli.arguments import count, search_here
+from framefeed.cli.arguments import count, expected, number, search_here
 
 if TYPE_CHECKING:
     from framefeed.infer import InferResult
@@ -17,6 +17,7 @@ __all__ = ["add_parser"]
 
 ALL_GOOD, SOME_BAD, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
 SHOWN = 20  # bad videos printed; JSON has all
+_share = number("a number from 0 to 1", 0, 1)
 LAYOUTS = ("auto", "yolo", "yolo-last", "yolov5", "end2end", "boxes")
 
 
@@ -155,31 +156,20 @@ def _report(args: argparse.Namespace, result: InferResult) -> None:
 
 def _device(text: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no device; possible are cpu, cuda, cuda:1 ... and auto")
+        raise expected("cpu, cuda, cuda:1 ... or auto", text)
     return text
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not possible; possible are numbers from 0 to 1")
-    return value
-
-
 def _size(text: str) -> str:
-    sides = text.split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; possible are 960, or 960x544 (width x height)")
+    if not re.fullmatch(r"0*[1-9]\d*(x0*[1-9]\d*)?", text):
+        raise expected("a size as 960, or 960x544 (width x height)", text)
     return text
 
 
 def _output(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise argparse.ArgumentTypeError(f"{text!r}: rows are written as .csv or .parquet")
+        raise expected("a file name that ends in .csv or .parquet", text)
     return path
 
 
@@ -190,15 +180,13 @@ def _workers(text: str) -> tuple[int, int]:
     except argparse.ArgumentTypeError:
         pair = (1, 0)
     if pair[0] > pair[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; possible are 4, or 2:16")
+        raise expected("a number of workers as 4, or 2:16", text)
     return pair
 
 
 def _ray_address(text: str) -> str:
     """A video that follows ``--ray`` is taken for its address; told by how it looks."""
     if text not in ("local", "auto") and not re.fullmatch(r"[\w+.-]+://.+|[^/\\]+:\d+", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no address; possible are auto, host:6379 and ray://host:10001, or none: then write --ray "
-            "behind the videos"
-        )
+        what = "an address as auto, host:6379 or ray://host:10001 (without one, --ray goes behind the videos)"
+        raise expected(what, text)
     return text

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framefeed.cli.arguments import positive_size
+
 if TYPE_CHECKING:
     from framefeed.catalog.catalog import BadFile
 
@@ -31,7 +33,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("out", metavar="OUT", nargs="?", type=Path, help="the store's folder")
     parser.add_argument("--verify", metavar="OUT", type=Path, help="check all packets of a store instead")
     parser.add_argument(
-        "--shard-size", metavar="SIZE", type=_size, default=None, help="bytes of a file at most (default: 4GiB)"
+        "--shard-size", metavar="SIZE", type=positive_size, default=None, help="bytes of a file at most (default: 4GiB)"
     )
     parser.add_argument(
         "--on-error",
@@ -117,15 +119,3 @@ def _print_bad(bad: list[BadFile]) -> None:
 
 def _as_json(bad: list[BadFile]) -> list[dict[str, str]]:
     return [{"file": each.path, "reason": each.reason} for each in bad]
-
-
-def _size(text: str) -> int:
-    from framefeed._util.limits import parse_bytes
-
-    try:
-        size = parse_bytes(text)
-    except ValueError:
-        size = 0
-    if not size:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; possible are 1000000, 512MB, 4GiB ...")
-    return size

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framefeed.cli.arguments import count, whole
+from framefeed.cli.arguments import comma_separated, count, whole
 
 if TYPE_CHECKING:
     from framefeed.prepare import GopReport, PrepareResult
@@ -17,6 +17,7 @@ __all__ = ["add_parser"]
 ALL_GOOD, SOME_BAD, INTERRUPTED = 0, 1, 130
 SHOWN = 20  # bad videos and warnings printed; JSON has all
 
+_counts = comma_separated(count)
 CODECS = ("h264", "hevc", "vp9", "av1")
 ONLY_WRITING = ("gop", "container", "audio", "min_scene_seconds", "catalog")
 ONLY_REPORT = ("sample", "seconds", "gops", "seed", "output", "plot")
@@ -218,7 +219,3 @@ def _print_report(args: argparse.Namespace, found: GopReport) -> None:
     if found.bad:
         bad = [(each.path, each.reason) for each in found.bad[:SHOWN]]
         console.print_table(console.make_table(("bad video", "reason"), bad))
-
-
-def _counts(text: str) -> list[int]:
-    return [count(part) for part in text.split(",")]

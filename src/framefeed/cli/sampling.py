@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framefeed.cli.arguments import count, whole
+from framefeed.cli.arguments import byte_size, count, frame_size, number, whole
 
 if TYPE_CHECKING:
     from framefeed.catalog.catalog import Catalog
     from framefeed.sampling import Correlation, Row, Study
 
+_correlation = number("a number from -1 to 1", -1, 1)
 __all__ = ["add_parser"]
 
 STDOUT = "-"
@@ -40,10 +41,10 @@ def add_parser(commands: Any) -> None:
         help="as shuffle,chunked:8,buffered:4096; also window:16, file-first (default: a selection)",
     )
     parser.add_argument(
-        "--memory", metavar="SIZE", type=_size, help="what may be kept, as 8GiB (default: several amounts)"
+        "--memory", metavar="SIZE", type=byte_size, help="what may be kept, as 8GiB (default: several amounts)"
     )
     parser.add_argument(
-        "--frame-size", metavar="WxH", type=_frame_size, help="of frames that are kept (default: the videos' own)"
+        "--frame-size", metavar="WxH", type=frame_size, help="of frames that are kept (default: the videos' own)"
     )
     parser.add_argument(
         "--steps", metavar="N", type=count, default=10, help="batches in a row that are looked at, too (default: 10)"

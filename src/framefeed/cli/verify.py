@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from framefeed.cli.arguments import whole
+from framefeed.cli.arguments import expected, whole
 
 if TYPE_CHECKING:
     from framefeed.compare.verify import VerifyResult
@@ -63,11 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int | None:
-    if text == "all":
-        return None
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of frames; possible are 0, 1, 2 ... and all")
-    return int(text)
+    try:
+        return None if text == "all" else whole(text)
+    except argparse.ArgumentTypeError:
+        raise expected("a non-negative integer or 'all'", text) from None
 
 
 def _print(results: list[VerifyResult]) -> None:
