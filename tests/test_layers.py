@@ -200,3 +200,11 @@ def test_the_walk_finds_imports() -> None:
     assert Import("decoder/video_decoder.py", "torch", True) in IMPORTS
     assert any(found.file == "convert/transforms.py" and found.module == "torch" for found in IMPORTS)
     assert not any(found.file == "types.py" and found.module == "torch" and found.at_top for found in IMPORTS)
+
+
+@pytest.mark.parametrize(("one", "other"), [("infer", "prepare"), ("prepare", "infer")])
+def test_infer_and_prepare_are_independent(one: str, other: str) -> None:
+    found = [found.file for found in IMPORTS if _layer_of_file(found.file) == one]
+    assert found
+    wrong = [each for each in IMPORTS if each.file in found and each.module.startswith(f"framefeed.{other}")]
+    assert wrong == []

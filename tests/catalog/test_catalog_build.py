@@ -21,7 +21,6 @@ from framefeed.catalog import build as catalog_build
 from framefeed.catalog import catalog_scan
 from framefeed.catalog import parts as catalog_parts
 from framefeed.catalog.arrow_file import CatalogFile
-from framefeed.catalog.catalog_progress import shows_progress
 from framefeed.index.video_index import VideoIndex
 
 from .catalog_help import SMALL, assert_same, close_folder, copies, odd_worker
@@ -470,8 +469,12 @@ def test_progress(
     output = capsys.readouterr()
     assert output.out == "" and "5/5" in output.err and "1 bad" in output.err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert shows_progress(None, 100) and not shows_progress(None, 3)
-    assert not shows_progress(False, 100)
+    Catalog.build(videos, tmp_path / "few.arrow")
+    Catalog.build(videos, tmp_path / "off.arrow", progress=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(catalog_build, "MIN_FILES", 4)
+    Catalog.build(videos, tmp_path / "many.arrow")
+    assert "5/5" in capsys.readouterr().err
 
 
 def test_a_file_that_is_cut_off_is_reported(tmp_path: Path, clip_folder: Path) -> None:

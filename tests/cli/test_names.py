@@ -6,6 +6,7 @@ import csv as plain_csv
 import json
 import random
 import shutil
+import sys
 import unicodedata
 import warnings
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 
 from cli.conftest import Run
 from framefeed import Catalog, FramefeedError, VideoDataset
+from framefeed._util.progress import TaskBars
 from framefeed._util.text import csv_cell, printable, text_of_cell
 from framefeed.cli import console
 from framefeed.infer.output import Output
-from framefeed.infer.progress import RunProgress
 from framefeed.infer.rows import COLUMNS, read_rows
 
 # Sets the title, clears the screen, hides the text, writes over the line, says another name from right to left; markup.
@@ -89,16 +90,16 @@ def test_errors_and_warnings(folder: Path) -> None:
 
 
 def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from framefeed.cli import bench
-
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with RunProgress([EVIL], [2], True) as bars:
+    with TaskBars([EVIL], [2], True) as bars:
         bars.advance(0, 1)
+        assert bars._bars is not None
         bars._bars.refresh()
     with console.progress(EVIL) as report:
         report(1, 2)
-    with bench.progress(show=True) as told:
+    with console.progress() as told:
         told(1, 2, f"looking at {EVIL}")
     shown = capsys.readouterr().err
     assert "owned" in shown

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TextIO
 
-__all__ = ["csv_cell", "printable", "text_of_cell"]
+__all__ = ["csv_cell", "encodable", "printable", "text_of_cell"]
 
 # Control characters, invisible and direction-changing ones, halves of surrogate pairs, line and paragraph separators.
 _ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -23,6 +24,12 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(
         each if each in keep or unicodedata.category(each) not in _ESCAPED else _escape(ord(each)) for each in text
     )
+
+
+def encodable(text: str, stream: TextIO | None) -> str:
+    """Escapes what ``printable`` escapes, and what a stream's encoding does not have."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return printable(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _escape(code: int) -> str:

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from framefeed import errors
 from framefeed._util.atomic_write import temporary_name
 from framefeed._util.limits import available_cpus
 from framefeed._util.process.worker_process import WorkerError
+from framefeed._util.progress import ProgressBar
 from framefeed._util.versions import FRAMEFEED, installed_version
 from framefeed.catalog.arrow_file import (
     BadEntry,
@@ -24,7 +25,6 @@ from framefeed.catalog.arrow_file import (
     begins_as_catalog,
     write_file,
 )
-from framefeed.catalog.catalog_progress import Progress, shows_progress
 from framefeed.catalog.catalog_rows import common_schema, encode
 from framefeed.catalog.catalog_scan import TIMEOUT, Failure, Outcome, scan_files
 from framefeed.catalog.parts import Parts, gather
@@ -37,6 +37,7 @@ __all__ = ["build_file"]
 
 # Finished scans are saved when any of these is reached: what a killed build loses at most.
 SAVE_SECONDS = 5.0
+MIN_FILES = 8  # up to here a scan is done before a progress bar could be read
 SAVE_FILES = 2000
 SAVE_PACKETS = 1 << 20  # about 40 MB
 
@@ -79,7 +80,7 @@ def build_file(
         for item in missing:
             known.fail(absolute(item.path), Failure("SourceError", item.reason), None)
         todo = [item.path for item in wanted if not known.has(item.path)]
-        _scan(known, todo, num_workers or available_cpus(), shows_progress(progress, len(todo)))
+        _scan(known, todo, num_workers or available_cpus(), progress)
         missing_paths = [absolute(item.path) for item in missing]
         asked = [*wanted, *(Wanted(path, path) for path in missing_paths)]
         written = _write(target, old, known, asked, is_own=is_own)
@@ -264,14 +265,15 @@ class _Known:
         return self._picks, self._bad
 
 
-def _scan(known: _Known, todo: Sequence[str], num_workers: int, show: bool) -> None:
+def _scan(known: _Known, todo: Sequence[str], num_workers: int, show: bool | None) -> None:
     scans = scan_files(todo, num_workers=num_workers, timeout_seconds=known.timeout_seconds)
-    with closing(scans), Progress(len(todo)) if show else nullcontext() as progress:
+    if not todo or (show is None and len(todo) <= MIN_FILES):
+        show = False
+    with closing(scans), ProgressBar("indexing", len(todo), show=show, unit="files", keep=True) as bar:
         for found in scans:
             if found is not None:
                 known.add(*found)
-                if progress is not None:
-                    progress.advance(known.num_bad)
+                bar.advance(1, f"{known.num_bad} bad")
             known.save_if_due()
 
 

@@ -6,8 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from framefeed.compare.compared_videos import Video
     from framefeed.compare.config import Config
 
-__all__ = ["add_parser", "progress"]
+__all__ = ["add_parser"]
 
-_counts = comma_separated(count)
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
+_counts = comma_separated(count)
 INTERRUPTED = 130
 
 
@@ -137,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         console.print_error(ValueError(f"bench: {error}"))
         return UNUSABLE
-    with progress(show=not args.json) as report:
+    with console.progress(show=not args.json) as report:
         videos = _videos(args, config, report)
     known = find_readers()  # loads every library: only when the rest is known to be right
     missing = {info["name"]: info["why"] for info in known if not info["usable"]}
@@ -150,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
     interrupted = False
     about = {"command": _command(), "search": search, "num_threads": args.threads, "known": known}
     bench = Bench(config, videos, args.output, **about)
-    with progress(show=not args.json) as report:
+    with console.progress(show=not args.json) as report:
         try:
             bench.run(report)
         except KeyboardInterrupt:
@@ -213,21 +212,6 @@ def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int
         same = sum(Path(other).name == Path(file).name for other in args.files)
         videos.append(open_video(Path(file), file if same > 1 else Path(file).name, last_frame))
     return videos
-
-
-@contextmanager
-def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, which is told the steps done, the steps in all, and what is being done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from framefeed._util.text import printable
-
-    stderr = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=stderr, transient=True, disable=not (show and stderr.is_terminal)) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=printable(what))
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, TypeAlias
+from typing import Any, Protocol
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from framefeed._util import text as texts
+from framefeed._util.progress import ProgressBar
+from framefeed._util.text import encodable
 
 __all__ = ["Report", "make_table", "print_error", "print_json", "print_lines", "print_table", "progress"]
 
@@ -24,8 +24,12 @@ PIPE_WIDTH = 200
 
 KEPT_WHOLE = 20  # characters
 
-Report: TypeAlias = Callable[[int, int], None]
-"""``report(done, total)``."""
+
+class Report(Protocol):
+    """``report(done, total)``, or with a word on the present step."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """Shows progress."""
 
 
 class _Console(Console):
@@ -67,20 +71,14 @@ def printable(cell: object) -> Text:
     escaped.
     """
     if cell is None:
-        return Text("–" if _clean("–", sys.stdout) == "–" else "-")
+        return Text("–" if encodable("–", sys.stdout) == "–" else "-")
     if isinstance(cell, bool):
         return Text("yes", style="green") if cell else Text("NO", style="bold red")
     if isinstance(cell, int):
         return Text(f"{cell:,}")
     if isinstance(cell, float):
         return Text(f"{cell:,.1f}" if abs(cell) >= 10 else f"{cell:.3g}")
-    return Text(_clean(str(cell), sys.stdout))
-
-
-def _clean(text: str, stream: TextIO) -> str:
-    """Escapes control characters, and what a stream's encoding does not have."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    return texts.printable(text).encode(encoding, "backslashreplace").decode(encoding)
+    return Text(encodable(str(cell), sys.stdout))
 
 
 def print_table(table: Table) -> None:
@@ -90,7 +88,7 @@ def print_table(table: Table) -> None:
 
 def print_lines(*lines: str) -> None:
     """Prints lines on stdout, unwrapped; an end of line within one is escaped."""
-    sys.stdout.write("".join(f"{_clean(line, sys.stdout)}\n" for line in lines))
+    sys.stdout.write("".join(f"{encodable(line, sys.stdout)}\n" for line in lines))
 
 
 def print_json(value: Any) -> None:
@@ -104,19 +102,15 @@ def print_error(error: Exception) -> None:
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:  # the operating system's, on something of ours
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    sys.stderr.write(f"framefeed: {_clean(' '.join(text.splitlines()), sys.stderr)}\n")
+    sys.stderr.write(f"framefeed: {encodable(' '.join(text.splitlines()), sys.stderr)}\n")
 
 
 @contextmanager
-def progress(description: str, *, show: bool = True) -> Iterator[Report]:
+def progress(description: str = "", *, show: bool = True) -> Iterator[Report]:
     """A bar on stderr while the block runs, where stderr is a terminal.
 
     Yields:
-        What to call with the steps done and the steps in all.
+        A function to call with the steps done, all steps, and a word on the present one.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    disabled = not (show and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
-        task = bar.add_task(_clean(description, sys.stderr), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with ProgressBar(description, None, show=None if show else False) as bar:
+        yield bar.update

@@ -51,12 +51,11 @@ def run(args: argparse.Namespace) -> int:
     from framefeed._util.atomic_write import write
     from framefeed._util.limits import available_cpus
     from framefeed.cli import console
-    from framefeed.cli.bench import progress
     from framefeed.compare.exercise.exercise import Exercise, find_ways, prepare
     from framefeed.compare.exercise.exercise_page import exercise_plot
 
     interrupted = False
-    with progress(show=not args.json) as report:
+    with console.progress(show=not args.json) as report:
         material = prepare(args.clips, args.files, args.batch_size, args.workers or available_cpus(), report)
         if args.batch_size > material.population.num_frames:
             args.fail(f"--batch-size: {args.files} files have {material.population.num_frames} frames")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +12,10 @@ if TYPE_CHECKING:
     from framefeed.catalog.catalog import Catalog
     from framefeed.sampling import Correlation, Row, Study
 
-_correlation = number("a number from -1 to 1", -1, 1)
 __all__ = ["add_parser"]
 
 STDOUT = "-"
+_correlation = number("a number from -1 to 1", -1, 1)
 
 
 def add_parser(commands: Any) -> None:
@@ -72,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     with Catalog.open(args.catalog) as catalog:
         try:
             correlation, source = _find_correlation(args, catalog)
-            with _progress(show=args.json != STDOUT) as report:
+            with console.progress("orders", show=args.json != STDOUT) as report:
                 found = study(
                     catalog,
                     correlation,
@@ -168,37 +165,3 @@ def _figure(value: float) -> str:
 
 def _memory(amount: int) -> str:
     return f"{amount / 2**30:.1f} GiB" if amount >= 2**30 else f"{amount / 2**20:.0f} MiB"
-
-
-@contextmanager
-def _progress(*, show: bool) -> Iterator[Any]:
-    from framefeed.cli import console
-
-    with console.progress("orders", show=show) as report:
-        yield lambda done, total, what: report(done, total)
-
-
-def _size(text: str) -> int:
-    from framefeed._util.limits import parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; possible are 0, 512MB, 8GiB ...") from None
-
-
-def _frame_size(text: str) -> tuple[int, int]:
-    width, _, height = text.lower().partition("x")
-    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; possible are 224x224, 640x360 ...")
-    return int(width), int(height)
-
-
-def _correlation(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not -1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no correlation; possible are -1 to 1, as 0.5")
-    return value

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from framefeed._util.progress import TaskBars
 from framefeed._util.run_state import RESUME
 from framefeed.catalog.catalog import BadFile
 from framefeed.errors import CatalogError, InvalidFile, OutputError
@@ -20,7 +21,6 @@ from framefeed.infer.job import Job, Writer, plan_segments, schema_of
 from framefeed.infer.journal import MemoryJournal
 from framefeed.infer.options import Options
 from framefeed.infer.output import Output
-from framefeed.infer.progress import RunProgress
 from framefeed.infer.segments import Segment
 from framefeed.infer.videos import Paths, Videos, find_videos
 from framefeed.infer.work import Finished, VideoRef, WorkerStats
@@ -180,7 +180,7 @@ def _work(job: Job, executor: Executor, found: Videos, show: bool | None) -> Wri
     for segment in job.segments:
         for piece in segment.pieces:
             totals[piece.video] += piece.count
-    bars = RunProgress([video.name for video in found.good], totals, show)
+    bars = TaskBars([video.name for video in found.good], totals, show)
     for video, count in job.done_frames():
         bars.done_before(video, count)
     writer = Writer(job)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from framefeed._util.process.finalize import closer
+from framefeed._util.progress import ProgressBar
 from framefeed.batch.assembly import MISSING, Assembly
 from framefeed.batch.work import FinishedBatch
 from framefeed.dataset.frame_dataset import LABELS, FrameDataset
 from framefeed.loader.epochs import across, of_one_epoch
 from framefeed.loader.feed import Feed
-from framefeed.loader.loader_progress import ProgressLine
 from framefeed.loader.separation import Separation
 
 if TYPE_CHECKING:
@@ -93,10 +93,13 @@ class LoaderIterator:
         # Not closed by whatever thread happens to let go of it.
         self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
         self._let_go.atexit = False  # the feeds see to that themselves, all together
-        self._bar: ProgressLine | None = None
+        self._bar: ProgressBar | None = None
+        self._shown_frames = 0
         if loader._progress:
-            total = loader._num_batches()
-            self._bar = ProgressLine(progress.epoch, None if math.isinf(total) else int(total), progress.position)
+            batches = loader._num_batches()
+            total = None if math.isinf(batches) else int(batches)
+            self._bar = ProgressBar(f"epoch {progress.epoch}", total, show=True, done=progress.position, in_loop=True)
+            self._bar.start()
 
     def _make_feed(self) -> Feed:
         loader, epoch, position = self._loader, self._progress.epoch, self._progress.position
@@ -211,8 +214,15 @@ class LoaderIterator:
         stats.samples_delivered += len(good)
         stats.frames_delivered += len(good) * len(dataset.shown)
         if self._bar is not None:
-            self._bar.advance(len(good) * len(dataset.shown), loader.stats())
+            self._advance(self._bar, len(good) * len(dataset.shown))
         return batch
+
+    def _advance(self, bar: ProgressBar, frames: int) -> None:
+        self._shown_frames += frames
+        rate = self._shown_frames / (bar.elapsed_seconds or math.inf)
+        stats = self._loader.stats()
+        each, waited = stats.decoded_per_delivered, stats.wait_seconds
+        bar.advance(1, f"{rate:,.0f} frames/s, {each:.1f} decoded each, waited {waited:.1f} s")
 
 
 def _close(feed: Feed, separation: Separation | None, resting: list[Separation]) -> None:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from framefeed._util.limits import available_cpus
+from framefeed._util.progress import TaskBars
 from framefeed._util.run_state import cannot_write
 from framefeed._util.versions import installed_version
 from framefeed.catalog.build import build_file
@@ -21,7 +22,6 @@ from framefeed.errors import InvalidFile, OutputError
 from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.look import check_pixel_format
 from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size
-from framefeed.prepare.progress import ProgressBars
 from framefeed.prepare.record import Record
 from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, with_indexes
 from framefeed.prepare.task import Outcome, Task, num_steps
@@ -244,7 +244,7 @@ class _Run:
             )
             for number, item in enumerate(ready)
         ]
-        bars = ProgressBars([item.path for item in ready], steps, self._progress)
+        bars = TaskBars([item.path for item in ready], steps, self._progress)
         with bars, closing(prepare_all(tasks, workers, bars.advance)) as outcomes:
             for outcome in outcomes:
                 self._take(ready[outcome.number], outcome)

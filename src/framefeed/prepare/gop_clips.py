@@ -10,12 +10,12 @@ from contextlib import closing
 import numpy as np
 
 from framefeed._util.limits import available_cpus
+from framefeed._util.progress import TaskBars
 from framefeed.catalog.catalog import BadFile
 from framefeed.errors import OutputError
 from framefeed.index import VideoIndex
 from framefeed.prepare.cost import Piece
 from framefeed.prepare.options import Options
-from framefeed.prepare.progress import ProgressBars
 from framefeed.prepare.sources import Source, catalog_of, index_of
 from framefeed.prepare.task import Task
 from framefeed.prepare.workers import prepare_all
@@ -69,7 +69,7 @@ class Encoding:
         names = [f"GOP {gop}: {self._videos[number].path}" for number, gop in places]
         failed: dict[int, str] = {}
         with (
-            ProgressBars(names, totals, progress) as bars,
+            TaskBars(names, totals, progress) as bars,
             closing(prepare_all(tasks, count, bars.advance)) as outcomes,
         ):
             for outcome in outcomes:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefeed._util.atomic_write import sync_folder
+from framefeed._util.progress import ProgressBar
 from framefeed.catalog.arrow_file import BadEntry, write_file
 from framefeed.catalog.catalog import BadFile, Catalog
 from framefeed.catalog.catalog_rows import cast, encode, stored_schema
@@ -26,9 +27,8 @@ from framefeed.source.packets import CutOff, media_of, open_source
 from framefeed.source.shards import ShardWriter, shard_fingerprint, shard_name
 from framefeed.store.found import Found, shards_in
 from framefeed.store.store_journal import Placed, StoreJournal, key_of
-from framefeed.store.store_progress import Progress
 
-__all__ = ["Packed", "Packing", "read_all", "reason"]
+__all__ = ["Packed", "Packing", "files_note", "progress_bar", "read_all", "reason"]
 
 # Videos are noted as done when any of these is reached: what a killed run loses at most, besides the video it was at.
 COMMIT_SECONDS = 5.0
@@ -88,8 +88,8 @@ class Packing:
             if self._placed[-1] is None:
                 num_bytes += int(index.packets.size.sum())
         todo = [number for number, placed in enumerate(self._placed) if placed is None]
-        with Progress("packing", num_bytes, len(todo), progress) as bar:
-            for number in todo:
+        with progress_bar("packing", num_bytes, len(todo), progress) as bar:
+            for done, number in enumerate(todo, 1):
                 index = self._source[number]
                 writer = self._room_for(int(index.packets.size.sum()))
                 start = writer.end
@@ -101,7 +101,7 @@ class Packing:
                         self._commit()
                         raise
                     self._bad.append(BadFile(index.path, reason(index, error)))
-                bar.end_file(bad=self._placed[number] is None)
+                bar.advance(0, files_note(done, len(todo), len(self._bad)))
                 late = time.monotonic() - self._saved_at > COMMIT_SECONDS
                 if self._pending and (late or writer.end - self._pending[0][0].start > COMMIT_BYTES):
                     self._commit()
@@ -122,7 +122,7 @@ class Packing:
             self._writer.finish()
             self._writer = None
 
-    def _copy(self, index: VideoIndex, writer: ShardWriter, bar: Progress) -> Placed:
+    def _copy(self, index: VideoIndex, writer: ShardWriter, bar: ProgressBar) -> Placed:
         """Copies the packets of a video, and makes sure that they are the same when they are read again."""
         start, whole = writer.end, 0
         checksums = np.empty(len(index.packets), np.uint32)
@@ -214,6 +214,16 @@ def read_all(index: VideoIndex) -> Iterator[tuple[int, bytes | memoryview]]:
         yield from open_source(index, media_of(index)).read(np.arange(len(index.packets)))
     except CutOff as error:
         raise SourceError(index.path, error.reason) from None
+
+
+def progress_bar(what: str, num_bytes: int, num_files: int, show: bool | None) -> ProgressBar:
+    """Makes the bar for the packets of files."""
+    return ProgressBar(what, num_bytes, show=show if num_files else False, unit="bytes", keep=True)
+
+
+def files_note(done: int, num_files: int, num_bad: int) -> str:
+    """Returns the note behind that bar."""
+    return f"{done}/{num_files} files, {num_bad} bad"
 
 
 def reason(index: VideoIndex, error: FramefeedError) -> str:

@@ -18,9 +18,8 @@ from framefeed.catalog.paths import STORE_CATALOG, absolute
 from framefeed.errors import CatalogError, SourceError
 from framefeed.source.shards import ShardMedia
 from framefeed.store.found import Found, shards_in
-from framefeed.store.packing import Packed, Packing, read_all, reason
+from framefeed.store.packing import Packed, Packing, files_note, progress_bar, read_all, reason
 from framefeed.store.store_journal import StoreJournal
-from framefeed.store.store_progress import Progress
 
 __all__ = ["SHARD_SIZE", "Packed", "Verified", "pack", "verify"]
 
@@ -127,7 +126,7 @@ def verify(store: str | os.PathLike[str], *, progress: bool | None = None) -> Ve
     shards: dict[str, bool] = {}  # whether each is the one that it should be
     bad: list[BadFile] = []
     num_bytes = 0
-    with Progress("checking", sum(sizes), len(catalog), progress) as bar:
+    with progress_bar("checking", sum(sizes), len(catalog), progress) as bar:
         for number in range(len(catalog)):
             index = catalog[number]
             media = ShardMedia(index)
@@ -140,5 +139,5 @@ def verify(store: str | os.PathLike[str], *, progress: bool | None = None) -> Ve
                 num_bytes += int(index.packets.size.sum())
             except SourceError as error:
                 bad.append(BadFile(index.path, reason(index, error)))
-            bar.end_file(bad=bool(bad) and bad[-1].path == index.path)
+            bar.advance(0, files_note(number + 1, len(catalog), len(bad)))
     return Verified(len(catalog), len(shards), num_bytes, bad)
