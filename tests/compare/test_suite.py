@@ -377,9 +377,9 @@ def test_ctrl_c_leaves_what_was_measured(videos: list[Video], tmp_path: Path) ->
     output = tmp_path / "x.json"
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from framefeed.compare import run\n"
+        "from framefeed.compare import suite\n"
         "from framefeed.cli import main\n"
-        "run.find_readers = lambda: []\n"
+        "suite.find_readers = lambda: []\n"
         "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     )
     (tmp_path / "start.py").write_text(script)
