@@ -1,4 +1,4 @@
-"""What all of framefeed needs."""
+"""Checks of everything that framefeed needs without a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def cpu_looks() -> list[Look]:
-    """All of them, in their order."""
+    """Returns the checks in order."""
     return [
         Look("framefeed", "cpu", lambda: Finding("ok", framefeed.__version__)),
         Look("Python", "cpu", _python),
@@ -52,7 +52,7 @@ def _operating_system() -> Finding:
     fact = " ".join((platform.system(), platform.release(), platform.machine()))
     if platform.system() == "Linux":
         return Finding("ok", fact)
-    return Finding("problem", fact, "framefeed is made for Linux, and tested there only")
+    return Finding("problem", fact, "framefeed supports and tests Linux only")
 
 
 def _torch() -> Finding:
@@ -103,7 +103,7 @@ def _shared_memory() -> Finding:
     if free >= LEAST_SHARED_MEMORY:
         return Finding("ok", fact)
     remedy = (
-        "torch's DataLoader hands batches from its workers over in it: start the container with --shm-size=8g, or use "
+        "torch's DataLoader passes batches between processes in it: start the container with --shm-size=8g, or use "
         "VideoLoader, which has no worker processes"
     )
     return Finding("problem", fact, remedy)

@@ -1,4 +1,4 @@
-"""What lies on a device for many launches: made once, and given up in time."""
+"""Bounded cache of device-side lookup tables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 
 __all__ = ["MAX_KEPT", "Kept"]
 
-MAX_KEPT = 4096  # a table takes 512 bytes and more, and a random crop has one for each place
+MAX_KEPT = 4096  # a table takes 512 bytes and more, and random crops have one table per position
 
 
 class _Held:
-    """Something on a device that was made once.
+    """An entry of the cache.
 
     Attributes:
-        value: What it is.
-        tensors: What of it lies in the device's memory.
-        streams: Those that have used it, by handle.
-        is_dropped: Whether it is not found any more.
+        value: The value.
+        tensors: Its tensors in device memory.
+        streams: Streams that have used it, by handle.
+        is_dropped: Whether it was removed from the cache.
     """
 
     __slots__ = ("is_dropped", "streams", "tensors", "value")
@@ -32,15 +32,15 @@ class _Held:
         self.is_dropped = False
 
     def use(self, stream: torch.cuda.Stream) -> None:
-        """Notes that a stream is about to use it."""
+        """Records a stream that is about to use the entry."""
         if stream.cuda_stream not in self.streams or self.is_dropped:
             self.streams[stream.cuda_stream] = stream
-            # In this order: whoever drops it at the same time either sees the stream, or is seen.
+            # This order matters: a concurrent drop either sees the stream, or this call sees the drop.
             if self.is_dropped:
                 self._let_streams_finish()
 
     def drop(self) -> None:
-        """Its memory goes back as soon as nobody has it any more, and those streams are done with it."""
+        """Frees the memory once it is unreferenced and those streams are done with it."""
         self.is_dropped = True
         self._let_streams_finish()
 
@@ -51,19 +51,19 @@ class _Held:
 
 
 class Kept:
-    """Small things on devices that are made once. Where there are many, those that were made first go."""
+    """Cache of small tables on devices; drops the oldest beyond its capacity."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # what is made may need another one
+        self._lock = threading.RLock()  # making one may need another one
         self._kept: dict[Hashable, _Held] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any], stream: torch.cuda.Stream | None) -> Any:
-        """What was made for the key.
+        """Returns the value of a key; makes it if necessary.
 
         Args:
-            key: Of the same kind for all that is the same.
-            make: Makes it.
-            stream: The stream that is about to use it; None where that is nobody's concern.
+            key: Equal for equal values.
+            make: Makes the value.
+            stream: The stream that is about to use the value; None if no stream does.
         """
         found = self._kept.get(key)
         if found is None:

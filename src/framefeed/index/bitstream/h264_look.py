@@ -1,6 +1,6 @@
-"""What an H.264 stream's pictures look like, from its parameter sets: pixel format and colour.
+"""Pixel format and colours of an H.264 stream, from its parameter sets.
 
-FFmpeg tells the same after decoding a picture, which takes several times as long as reading all tables of an MP4.
+FFmpeg reports the same after decoding a picture, which takes several times as long as reading all tables of an MP4.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Look(NamedTuple):
 
 
 def read_look(extradata: bytes, said: Look) -> Look | None:
-    """The look of a stream with this ``avcC`` box; None where it does not tell it beyond doubt.
+    """Returns the format of a stream with this ``avcC`` box; None if it is ambiguous.
 
     Args:
         extradata: The box.
-        said: What the container says, which holds where the stream says nothing.
+        said: The container's facts, which apply if the stream has none.
     """
     if len(extradata) < 8 or extradata[0] != 1 or extradata[5] & 31 != 1:
-        return None  # no box, or several parameter sets to choose from
+        return None  # no box, or several parameter sets
     size = int.from_bytes(extradata[6:8], "big")
     try:
         bits = BitReader(unescape(extradata[9 : 8 + size]))
@@ -65,7 +65,7 @@ def _look(sps: Sps, bits: BitReader, said: Look) -> Look | None:
 
 
 def _pix_fmt(sps: Sps, full_range: bool, space: int) -> str | None:
-    """FFmpeg's choice; None for the ones that are rare enough to be left to FFmpeg."""
+    """Returns FFmpeg's pixel format; None for rare ones, which are left to FFmpeg."""
     if sps.luma_depth != sps.chroma_depth or sps.luma_depth not in (8, 10) or sps.separate_colour_plane or space == 0:
         return None
     layout = {1: "420", 2: "422", 3: "444"}.get(sps.chroma_format)

@@ -1,4 +1,4 @@
-"""Opening a container, choosing its video stream, and the facts about it."""
+"""Opens a container, chooses its video stream, and collects the stream's facts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from framefeed.media.media import Media
 from framefeed.media.opening import invalid_file, max_pixels, open_input
 from framefeed.types import Orientation, StreamInfo
 
-MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back to put them into order
+MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back for reordering
 
-# Where FFmpeg's first choice for a codec needs hardware.
+# Codecs whose default decoder in FFmpeg needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
 
 
 class NoPictureSize(InvalidFile):
-    """A video stream of which nothing has been seen yet, or which is damaged."""
+    """FFmpeg found no picture size: nothing of the stream was decoded, or the stream is damaged."""
 
 
 class Scan:
-    """The result of a scan, still without a frame order."""
+    """Result of a scan, without the frame order."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Scan:
         self.kinds = kinds
         self.gaps = gaps
         self.byte_ranges = byte_ranges
-        self.understood = understood  # whether the flags come from the bitstream and not from the container
+        self.understood = understood  # whether the flags come from the bitstream, not from the container
 
 
 @contextmanager
 def open_container(media: Media, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
-    """Opens a container; whatever goes wrong becomes a framefeed error that names the file."""
+    """Opens a container; every failure becomes a framefeed error that names the file."""
     try:
         with open_input(media, options) as container:
             yield container
@@ -69,7 +69,7 @@ def open_container(media: Media, options: dict[str, str] | None = None) -> Itera
 
 
 def choose_stream(container: InputContainer, media: Media, stream_index: int | None) -> VideoStream:
-    """The stream that is asked for, or the best one; raises for one that cannot be decoded."""
+    """Returns the requested stream, or the best one; raises if it cannot be decoded."""
     if stream_index is None:
         best = container.streams.best("video")
         if best is None:
@@ -79,11 +79,11 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
     else:
         videos = [stream.index for stream in container.streams.video]
         if stream_index not in videos:
-            raise NoVideoStream(media.name, f"stream {stream_index} is no video stream; video streams: {videos}")
+            raise NoVideoStream(media.name, f"stream {stream_index} is not a video stream; video streams: {videos}")
         stream = container.streams[stream_index]
     context = stream.codec_context
     if context is None or not context.codec.is_decoder:
-        raise UnsupportedCodec(media.name, "FFmpeg here has no decoder for its video stream")
+        raise UnsupportedCodec(media.name, "this build of FFmpeg has no decoder for its video stream")
     width, height = context.width, context.height
     if width <= 0 or height <= 0:
         width, height = _declared_size(media.read(0, 24))
@@ -98,7 +98,7 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
 
 
 def _declared_size(head: bytes) -> tuple[int, int]:
-    """Width and height of a GIF or PNG: FFmpeg tells neither where it does not decode; zeros for anything else."""
+    """Returns width and height of a GIF or PNG, which FFmpeg reports only after decoding; zeros for other formats."""
     if head[:4] == b"GIF8":
         return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
     return (
@@ -107,13 +107,15 @@ def _declared_size(head: bytes) -> tuple[int, int]:
 
 
 def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
-    """Refuses a stream whose colours come beside its packets: only the bytes of packets are kept.
+    """Refuses a stream whose palette is stored outside of its packets, because only packets are indexed.
 
     Raises:
-        UnsupportedStream: It is one.
+        UnsupportedStream: The stream has such a palette.
     """
     if packet.has_sidedata("palette"):
-        raise UnsupportedStream(media.name, "the container has its palette of colours; transcode it to read frames")
+        raise UnsupportedStream(
+            media.name, "its colour palette is stored in the container; transcode it to read frames"
+        )
 
 
 def stream_info(
@@ -125,21 +127,21 @@ def stream_info(
     *,
     look_at_size: bool = False,
 ) -> StreamInfo:
-    """What FFmpeg, the headers and, if need be, the first picture say of the stream.
+    """Collects the stream's facts from FFmpeg, the headers and, if necessary, the first picture.
 
     Args:
         media: The file.
         container: The container.
-        stream: Its stream.
-        orientation: What the container says.
-        may_turn: Whether pictures may say otherwise.
-        look_at_size: Whether pictures may be of another size than the headers say.
+        stream: The stream.
+        orientation: Orientation in the container.
+        may_turn: Whether pictures may have another orientation.
+        look_at_size: Whether pictures may have another size than the headers.
     """
     context = stream.codec_context
     ratio = stream.sample_aspect_ratio
     assert stream.time_base is not None
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
-    pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes if it is unknown
+    pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes for unknown formats
     said = Look(pix_fmt, *_colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace))
     look = _look_in_headers(codec, extradata, said)
     picture = first_picture(media, container, stream) if may_turn or look_at_size or look is None else None
@@ -176,7 +178,7 @@ def stream_info(
 
 
 def is_mp4(container: InputContainer) -> bool:
-    """Whether FFmpeg reads it as MP4 or MOV."""
+    """Returns whether FFmpeg reads the file as MP4 or MOV."""
     return "mp4" in container.format.name.split(",")
 
 
@@ -186,7 +188,7 @@ def _colors(*numbers: Any) -> tuple[int, int, int, int]:
 
 
 def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
-    """What the decoder will say, whatever the container has said; None where only a picture tells."""
+    """Returns the format that the decoder will report, from its headers; None if only a picture tells."""
     if codec == "h264":
         return h264_look.read_look(extradata, said)
     if codec == "av1":
@@ -199,9 +201,9 @@ def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
 
 
 def first_picture(media: Media, container: InputContainer, stream: VideoStream) -> VideoFrame | None:
-    """The first picture that can be decoded; None where none comes."""
-    if not is_mp4(container):  # there, seeking among many damaged samples takes the square of their number
-        with suppress(av.error.FFmpegError):  # raw streams know no times
+    """Returns the first picture that can be decoded; None if there is none."""
+    if not is_mp4(container):  # seeking among many damaged samples would take quadratic time
+        with suppress(av.error.FFmpegError):  # raw streams have no times
             container.seek(0, stream=stream)
             return _first_of(container, stream)
     with open_container(media) as fresh:
@@ -209,7 +211,7 @@ def first_picture(media: Media, container: InputContainer, stream: VideoStream) 
 
 
 def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
-    with suppress(av.error.FFmpegError):  # a damaged beginning is reported when its frames are asked for
+    with suppress(av.error.FFmpegError):  # damage at the beginning is reported when its frames are requested
         for number, packet in enumerate(container.demux(stream)):
             for frame in packet.decode():
                 return frame
@@ -219,16 +221,16 @@ def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | No
 
 
 def make_context(stream: StreamInfo) -> VideoCodecContext:
-    """A decoder of one thread, not opened yet.
+    """Returns an unopened decoder with one thread.
 
     Raises:
-        UnsupportedCodec: There is none.
+        UnsupportedCodec: There is no such decoder.
     """
     name = next((name for name in _DECODERS.get(stream.codec, ()) if name in av.codecs_available), stream.codec)
     try:
         context = av.CodecContext.create(name, "r")
     except (av.error.FFmpegError, ValueError) as error:
-        raise UnsupportedCodec(stream.codec, "FFmpeg here has no decoder of that name") from error
+        raise UnsupportedCodec(stream.codec, "this build of FFmpeg has no decoder of that name") from error
     assert isinstance(context, VideoCodecContext)
     if stream.extradata:
         context.extradata = stream.extradata
@@ -239,8 +241,8 @@ def make_context(stream: StreamInfo) -> VideoCodecContext:
         context.bits_per_coded_sample = stream.bits_per_coded_sample
     if stream.pix_fmt is not None:
         context.pix_fmt = stream.pix_fmt
-    # A decoder that learns of reordering only while it runs drops the pictures that came too early. FFmpeg aborts the
-    # process where it is more than it can do.
+    # A decoder that detects reordering only while it runs drops the pictures that came too early. FFmpeg aborts the
+    # process for a depth beyond its limit.
     context.reorder_depth = min(stream.reorder_depth, MAX_REORDER)
     context.thread_count = 1
     context.thread_type = "NONE"
@@ -249,13 +251,13 @@ def make_context(stream: StreamInfo) -> VideoCodecContext:
 
 
 def understood(stream: VideoStream) -> bool:
-    """Whether the flags of this codec come from its bitstream."""
+    """Returns whether the flags of this codec come from its bitstream."""
     codec = stream.codec_context.codec
     return codec.intra_only or make_classifier(codec.canonical_name, b"") is not None
 
 
 def kinds_from_container(key: NDArray[np.bool_], intra_only: bool) -> NDArray[np.uint16]:
-    """For codecs whose bitstream is not looked into: the container's word, and nothing is left out."""
+    """Returns flags from the container, for codecs whose bitstream is not parsed; every packet is decoded."""
     if intra_only:
         every = PacketKind.RAP | PacketKind.CLOSED | PacketKind.INTRA | PacketKind.NONREF
         return np.full(len(key), int(every), np.uint16)

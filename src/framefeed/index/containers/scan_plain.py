@@ -1,4 +1,4 @@
-"""Plain MP4 and MOV files: stream facts and packets from their boxes, without FFmpeg."""
+"""Scans plain MP4 and MOV files from their boxes, without FFmpeg."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from framefeed.media.opening import max_pixels
 from framefeed.types import Orientation, StreamInfo
 
 _CONTAINER = "mov,mp4,m4a,3gp,3g2,mj2"
-_OPENING = 4096  # bytes of the first packet that are searched for messages
+_OPENING = 4096  # bytes of the first packet that are searched for SEI messages
 _MAX_RATIO = (1 << 31) - 1  # FFmpeg rounds ratios of larger numbers
 
 
 def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
-    """The scan of a file about which the boxes leave no doubt; None for any other."""
+    """Scans a file with unambiguous boxes; returns None for any other."""
     with reading(media) as read:
         track = read_plain_track(read, media.fingerprint[0])
         if track is None or stream_index not in (None, track.stream_index):
@@ -53,12 +53,12 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
 
 
 def _fits(track: PlainTrack, look: HevcLook) -> bool:
-    """Whether container and stream say the same of the pictures."""
+    """Returns whether container and stream agree on the size of pictures."""
     return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= max_pixels()
 
 
 def _packets(track: PlainTrack) -> RawPackets | None:
-    """The packets; None where the edit list leaves some out."""
+    """Returns the packets; None if the edit list leaves some out."""
     samples = track.samples
     shown = samples.dts + samples.offset
     dts = samples.dts
@@ -67,7 +67,7 @@ def _packets(track: PlainTrack) -> RawPackets | None:
         end = first + length
         if int(shown[0]) != first or int(shown.min()) != first or int(shown.max()) >= end or not samples.key[0]:
             return None
-        # FFmpeg stops behind a key frame that reaches the end of the edit.
+        # FFmpeg stops behind a keyframe that reaches the end of the edit.
         keys = np.flatnonzero(samples.key[:-1])
         if len(keys) and int((shown + samples.duration)[keys].max()) >= end:
             return None
@@ -85,7 +85,7 @@ def _packets(track: PlainTrack) -> RawPackets | None:
 
 
 def _stream_info(track: PlainTrack, look: HevcLook, raw: RawPackets) -> StreamInfo | None:
-    """What FFmpeg would say of the stream; None where it would round."""
+    """Returns the facts that FFmpeg would report; None if it would round."""
     count = len(raw)
     total = int(track.samples.dts[-1] + track.samples.duration[-1])
     rate = Fraction(track.time_scale * count, total)
