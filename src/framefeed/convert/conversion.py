@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal
 
-from framefeed.convert.desc import BaseKind, Crop, Size
+from framefeed.convert.desc import Crop, IntermediateSpec, Size
 from framefeed.convert.filters import bicubic
 from framefeed.types import Orientation, StreamInfo
 
-__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "way_back"]
+__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "inverse_affine"]
 
 Layout = Literal["CHW", "HWC"]
 
@@ -119,7 +119,7 @@ class Conversion:
 
     @classmethod
     def of(
-        cls, stream: StreamInfo, kind: BaseKind, surface: SurfaceFormat, bit_depth: int, layout: Layout = "CHW"
+        cls, stream: StreamInfo, spec: IntermediateSpec, surface: SurfaceFormat, bit_depth: int, layout: Layout = "CHW"
     ) -> Conversion:
         """Returns the conversion of a stream's surfaces to an intermediate."""
         jpeg = stream.pix_fmt is not None and stream.pix_fmt.startswith("yuvj")
@@ -130,9 +130,9 @@ class Conversion:
             stream.color_space,
             jpeg or stream.color_range == FULL_RANGE,
             stream.orientation,
-            kind.resize,
-            kind.crop,
-            kind.color_space,
+            spec.resize,
+            spec.crop,
+            spec.color_space,
             layout,
         )
 
@@ -142,7 +142,7 @@ class Conversion:
         return self.resize or self._turned(self.source_size)
 
     @property
-    def lying_size(self) -> Size:
+    def pre_rotation_size(self) -> Size:
         """(height, width) of the scaled picture before it is rotated."""
         return self._turned(self.upright_size)
 
@@ -159,7 +159,7 @@ class Conversion:
     @property
     def scales(self) -> bool:
         """True if the size changes."""
-        return self.lying_size != self.source_size
+        return self.pre_rotation_size != self.source_size
 
     def _turned(self, size: Size) -> Size:
         return (size[1], size[0]) if self.orientation.swaps_sides else size
@@ -168,7 +168,7 @@ class Conversion:
 def conversion_table(conversion: Conversion) -> list[int]:
     """Returns the table of a conversion for the kernels; `kernels.py` names its entries."""
     height, width = conversion.source_size
-    lying = conversion.lying_size
+    lying = conversion.pre_rotation_size
     chroma = (height, width) if conversion.surface.planar else (-(-height // 2), -(-width // 2))
     table = [*_geometry(conversion), 16 - conversion.bit_depth if conversion.surface.wide else 0]
     table += _color_factors(conversion)
@@ -198,7 +198,7 @@ def _geometry(conversion: Conversion) -> tuple[int, ...]:
     ]
     first = tuple(min(pair) for pair in zip(*corners, strict=True))
     lines, columns = (abs(one - other) + 1 for one, other in zip(*corners, strict=True))
-    down, across = _upright((first[0], first[1]), conversion.orientation, conversion.lying_size)
+    down, across = _upright((first[0], first[1]), conversion.orientation, conversion.pre_rotation_size)
     pixel = 1 if conversion.layout == "CHW" else 3
 
     def offset(down: int, across: int) -> int:
@@ -208,7 +208,7 @@ def _geometry(conversion: Conversion) -> tuple[int, ...]:
     return lines, columns, *first, offset(down - top, across - left), offset(*by_line), offset(*by_column), channel
 
 
-def way_back(conversion: Conversion) -> tuple[int, int, int, int]:
+def inverse_affine(conversion: Conversion) -> tuple[int, int, int, int]:
     """Returns the inverse of the rotation: the source line and column of each output pixel, before it is rotated.
 
     The values are first line, line step, first column, column step. For quarter turns, output lines run along source
@@ -227,7 +227,7 @@ def _turning(conversion: Conversion) -> tuple[Size, Size, Size]:
     The map is linear, and every step is one line or one column, so its inverse has the same form.
     """
     (origin, origin_column), next_line, next_column = (
-        _upright(place, conversion.orientation, conversion.lying_size) for place in ((0, 0), (1, 0), (0, 1))
+        _upright(place, conversion.orientation, conversion.pre_rotation_size) for place in ((0, 0), (1, 0), (0, 1))
     )
     by_line = (next_line[0] - origin, next_line[1] - origin_column)
     by_column = (next_column[0] - origin, next_column[1] - origin_column)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BaseKind", "BoundDesc", "Changes", "Draw", "ProcessDesc"]
+__all__ = ["BoundDesc", "Changes", "Draw", "IntermediateSpec", "ProcessDesc"]
 
 TYPES = ("float", "half", "byte", "bfloat16")
 COLOR_SPACES = ("RGB", "YCbCr")
@@ -58,7 +58,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class BaseKind:
+class IntermediateSpec:
     """The form in which frames are cached before they are finished. Descriptions with equal specs share frames.
 
     Attributes:
@@ -194,8 +194,8 @@ class ProcessDesc:
             what = "scaled frames" if scaled != (height, width) else "frames"
             raise ValueError(f"a crop to {_named(output)} does not fit into {what} of {_named(scaled)}")
         resize = scaled if self.scale_width or self.scale_height else None
-        base = BaseKind(self.color_space, resize, self._fixed_crop(scaled, output))
-        return BoundDesc(self, base, output if base.crop else scaled, scaled, output)
+        intermediate = IntermediateSpec(self.color_space, resize, self._fixed_crop(scaled, output))
+        return BoundDesc(self, intermediate, output if intermediate.crop else scaled, scaled, output)
 
     def _scaled_size(self, height: int, width: int) -> Size:
         if self.scale_height and self.scale_width:
@@ -229,8 +229,8 @@ class BoundDesc:
     """
 
     desc: ProcessDesc
-    base: BaseKind
-    base_size: Size
+    intermediate: IntermediateSpec
+    intermediate_size: Size
     scaled_size: Size
     output_size: Size
 

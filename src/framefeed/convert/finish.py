@@ -77,18 +77,19 @@ class Finisher:
         memory = allocate((int(np.prod(shape)) * np.dtype(self._word).itemsize,))
         return torch.from_numpy(memory.view(self._word).reshape(shape)).view(self._dtype)
 
-    def finish(self, base: NDArray[np.uint8], sample: torch.Tensor, place: int, draw: Draw) -> None:
+    def finish(self, intermediate: NDArray[np.uint8], sample: torch.Tensor, place: int, draw: Draw) -> None:
         """Writes one frame.
 
         Args:
-            pixels: Its intermediate, (3, height, width) of ``bound.intermediate_size``.
+            intermediate: The frame, (3, height, width) of ``bound.intermediate_size``.
             sample: One element of a batch.
             place: Index of the frame in the sample.
             draw: The sample's random numbers.
         """
-        if base.shape != (3, *self.bound.base_size):
-            raise ValueError(f"the description is for intermediates of {(3, *self.bound.base_size)}, got {base.shape}")
-        pixels = self._look(base, draw)
+        expected = (3, *self.bound.intermediate_size)
+        if intermediate.shape != expected:
+            raise ValueError(f"the description is for intermediates of {expected}, got {intermediate.shape}")
+        pixels = self._kept_part(intermediate, draw)
         words = sample.view(torch.int16) if self._dtype == torch.bfloat16 else sample
         frame = words.numpy()[(slice(None),) * self._frame_axis + (place,)].transpose(self._axes)
         # One channel at a time: with channels last, NumPy would run along the three values of each pixel.
@@ -114,15 +115,15 @@ class Finisher:
             if not direct:
                 np.copyto(target, found)
 
-    def _look(self, base: NDArray[np.uint8], draw: Draw) -> NDArray[np.uint8]:
+    def _kept_part(self, intermediate: NDArray[np.uint8], draw: Draw) -> NDArray[np.uint8]:
         """Returns a view of the kept part of an intermediate, flipped if necessary."""
         changes = self.bound.changes(draw)
         if changes.flip:
-            base = base[:, :, ::-1]
-        if self.bound.base_size == self.bound.output_size:
-            return base
+            intermediate = intermediate[:, :, ::-1]
+        if self.bound.intermediate_size == self.bound.output_size:
+            return intermediate
         top, left, height, width = changes.crop
-        return base[:, top : top + height, left : left + width]
+        return intermediate[:, top : top + height, left : left + width]
 
 
 def value_tables(desc: ProcessDesc) -> NDArray[Any]:

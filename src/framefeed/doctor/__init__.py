@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from framefeed.doctor.child import ask_child
-from framefeed.doctor.cpu import cpu_looks
+from framefeed.doctor.cpu import cpu_probes
 from framefeed.doctor.report import Check, Device, Need, Report, State
 
 __all__ = ["Check", "Device", "Need", "Report", "State", "examine"]
@@ -26,13 +26,13 @@ def examine(device: Device = "auto", *, progress: Progress | None = None) -> Rep
         device: The device that has to work. ``"cpu"`` skips GPUs.
         progress: Called with the number of finished checks and of all checks.
     """
-    looks = cpu_looks()
-    total = len(looks) + (device != "cpu")
+    probes = cpu_probes()
+    total = len(probes) + (device != "cpu")
     checks: list[Check] = []
-    for look in looks:
+    for probe in probes:
         if progress is not None:
             progress(len(checks), total)
-        checks.append(look.run({}))
+        checks.append(probe.run({}))
     if device != "cpu":
         if progress is not None:
             progress(len(checks), total)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import framefeed
 from framefeed.doctor.clip import REINSTALL_PYAV, decode_on_cpu, has_codec
-from framefeed.doctor.report import REPORT_IT, Finding, Look
+from framefeed.doctor.report import REPORT_IT, Finding, Probe
 from framefeed.doctor.words import build_text, size_text
 
-__all__ = ["cpu_looks"]
+__all__ = ["cpu_probes"]
 
 LEAST_PYTHON = (3, 10)
 LEAST_SHARED_MEMORY = 256 << 20  # a container's usual 64 MiB are full after a few batches of a DataLoader's workers
@@ -24,20 +24,20 @@ DECODERS = {"h264": ("h264",), "hevc": ("hevc",), "vp8": ("vp8",), "vp9": ("vp9"
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-def cpu_looks() -> list[Look]:
+def cpu_probes() -> list[Probe]:
     """Returns the checks in order."""
     return [
-        Look("framefeed", "cpu", lambda: Finding("ok", framefeed.__version__)),
-        Look("Python", "cpu", _python),
-        Look("operating system", "hint", _operating_system),
-        Look("torch", "cpu", _torch, "pip install torch"),
-        Look("PyAV", "cpu", _pyav, "pip install --force-reinstall av"),
-        Look("CPU decoders", "cpu", _decoders, REINSTALL_PYAV),
-        Look("CPUs", "hint", _cpus),
-        Look("memory", "hint", _memory),
-        Look("shared memory", "hint", _shared_memory),
-        Look("open files", "hint", _open_files),
-        Look("decoding on the CPU", "cpu", decode_on_cpu, f"pip install --force-reinstall av; or {REPORT_IT}"),
+        Probe("framefeed", "cpu", lambda: Finding("ok", framefeed.__version__)),
+        Probe("Python", "cpu", _python),
+        Probe("operating system", "hint", _operating_system),
+        Probe("torch", "cpu", _torch, "pip install torch"),
+        Probe("PyAV", "cpu", _pyav, "pip install --force-reinstall av"),
+        Probe("CPU decoders", "cpu", _decoders, REINSTALL_PYAV),
+        Probe("CPUs", "hint", _cpus),
+        Probe("memory", "hint", _memory),
+        Probe("shared memory", "hint", _shared_memory),
+        Probe("open files", "hint", _open_files),
+        Probe("decoding on the CPU", "cpu", decode_on_cpu, f"pip install --force-reinstall av; or {REPORT_IT}"),
     ]
 
 

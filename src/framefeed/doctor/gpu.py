@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from framefeed.doctor.clip import HEIGHT, WIDTH, decode_on_gpu
-from framefeed.doctor.report import REPORT_IT, Finding, Look, State, one_line
+from framefeed.doctor.report import REPORT_IT, Finding, Probe, State, one_line
 from framefeed.doctor.words import build_text, milliseconds, size_text
 
-__all__ = ["REINSTALL_DRIVER", "gpu_looks"]
+__all__ = ["REINSTALL_DRIVER", "gpu_probes"]
 
 GPU_CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg2video", "mpeg4", "mjpeg")
 GPU_FORMATS = tuple((chroma, bits) for chroma in ("420", "422", "444") for bits in (8, 10, 12))
@@ -27,17 +27,17 @@ _KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 REINSTALL_DRIVER = "restart the machine; if that does not help, reinstall the NVIDIA driver"
 
 
-def gpu_looks(required: bool) -> list[Look]:
+def gpu_probes(required: bool) -> list[Probe]:
     """Returns the checks in order; the most fragile come last, because a crash ends those behind it."""
     decoding = ("decoding units", "Triton kernels")
     return [
-        Look("NVIDIA driver", "cuda", lambda: _driver(required), REINSTALL_DRIVER),
-        Look("video library", "cuda", _video_library, needs=("NVIDIA driver",)),
-        Look("GPUs", "cuda", _gpus, "pip install torch", ("NVIDIA driver",)),
-        Look("Triton", "cuda", _triton, "pip install triton", ("NVIDIA driver",)),
-        Look("PyNvVideoCodec", "cuda", _pynvvideocodec, needs=("NVIDIA driver",)),
-        Look("decoding units", "cuda", _decoding_units, needs=("GPUs", "video library", "PyNvVideoCodec")),
-        Look(
+        Probe("NVIDIA driver", "cuda", lambda: _driver(required), REINSTALL_DRIVER),
+        Probe("video library", "cuda", _video_library, needs=("NVIDIA driver",)),
+        Probe("GPUs", "cuda", _gpus, "pip install torch", ("NVIDIA driver",)),
+        Probe("Triton", "cuda", _triton, "pip install triton", ("NVIDIA driver",)),
+        Probe("PyNvVideoCodec", "cuda", _pynvvideocodec, needs=("NVIDIA driver",)),
+        Probe("decoding units", "cuda", _decoding_units, needs=("GPUs", "video library", "PyNvVideoCodec")),
+        Probe(
             "Triton kernels",
             "cuda",
             _kernels,
@@ -45,8 +45,8 @@ def gpu_looks(required: bool) -> list[Look]:
             f"compiler by CC; or {REPORT_IT}",
             ("GPUs", "Triton"),
         ),
-        Look("H.264 on the GPU", "cuda", functools.partial(decode_on_gpu, "H.264"), needs=decoding),
-        Look("HEVC on the GPU", "cuda", functools.partial(decode_on_gpu, "HEVC"), needs=decoding),
+        Probe("H.264 on the GPU", "cuda", functools.partial(decode_on_gpu, "H.264"), needs=decoding),
+        Probe("HEVC on the GPU", "cuda", functools.partial(decode_on_gpu, "HEVC"), needs=decoding),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["REPORT_IT", "Check", "Device", "Finding", "Look", "Need", "Report", "State", "check_of", "one_line"]
+__all__ = ["REPORT_IT", "Check", "Device", "Finding", "Need", "Probe", "Report", "State", "check_of", "one_line"]
 
 Device = Literal["cpu", "cuda", "auto"]
 State = Literal["ok", "problem", "not available"]
@@ -109,18 +109,18 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Look:
+class Probe:
     """A check that can be run.
 
     Attributes:
-        look: Runs the check.
+        check: Runs the check.
         remedy: Advice if it raises.
         needs: Checks that must be ok before this one.
     """
 
     name: str
     needed_for: Need
-    look: Callable[[], Finding]
+    check: Callable[[], Finding]
     remedy: str = REPORT_IT
     needs: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ class Look:
         if lacking is not None:
             return check_of(self.name, self.needed_for, Finding("not available", f"needs: {lacking}"))
         try:
-            found = self.look()
+            found = self.check()
         except Exception as error:  # any failure is a finding
             found = Finding("problem", one_line(error), self.remedy)
         return check_of(self.name, self.needed_for, found)

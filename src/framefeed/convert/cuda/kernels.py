@@ -365,7 +365,7 @@ def scaled_kernel(
 def finish_kernel(
     table: tl.tensor,
     values: tl.tensor,
-    bases: tl.tensor,
+    intermediates: tl.tensor,
     targets: tl.tensor,
     placements: tl.tensor,
     tile_lines: tl.constexpr,
@@ -381,7 +381,7 @@ def finish_kernel(
     down = line + tl.load(placements + frame * 3)
     across = column + tl.load(placements + frame * 3 + 1)
     across = tl.where(tl.load(placements + frame * 3 + 2) != 0, width - 1 - across, across)
-    base = tl.load(bases + frame).to(tl.pointer_type(tl.uint8)) + down * width + across
+    base = tl.load(intermediates + frame).to(tl.pointer_type(tl.uint8)) + down * width + across
     target = tl.load(targets + frame).to(tl.pointer_type(values.dtype.element_ty))
     target = target + line * tl.load(table + 5) + column * tl.load(table + 6)
     for channel in tl.static_range(3):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from framefeed.convert.conversion import Conversion, color_mode, conversion_table, way_back
-from framefeed.convert.cuda.kept import Kept
+from framefeed.convert.conversion import Conversion, color_mode, conversion_table, inverse_affine
+from framefeed.convert.cuda.device_tables import DeviceTableCache
 from framefeed.convert.cuda.kernels import (
     COLUMNS,
     LINES,
@@ -38,7 +38,7 @@ SCALED_TILE = (8, 32)
 FINISH_TILE = (8, 128)
 COPY_TILE = (8, 256)
 
-_KEPT = Kept()
+_TABLES = DeviceTableCache()
 _compiled: set[Hashable] = set()
 _compiling = threading.Lock()
 
@@ -100,7 +100,7 @@ def convert(
     if count == 0:
         return
     device = sources.device
-    launch: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
+    launch: _Launch = _TABLES.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
     with on_stream(stream, device):
         arguments = (*launch.tables, sources, targets, samples, *launch.constants)
         _run(launch.kernel, (*launch.grid, count), (device, samples % 16, *launch.constants), arguments)
@@ -167,7 +167,7 @@ def batch_layout(bound: BoundDesc, batch: torch.Tensor) -> BatchLayout:
 def finish(
     bound: BoundDesc,
     steps: tuple[int, int, int],
-    bases: torch.Tensor,
+    intermediates: torch.Tensor,
     targets: torch.Tensor,
     placements: torch.Tensor,
     stream: torch.cuda.Stream | None = None,
@@ -186,15 +186,15 @@ def finish(
         stream: Stream of the launch; None for the current stream.
         count: Number of frames, if the tables have room for more.
     """
-    count = _count({"bases": (bases, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
+    count = _count({"intermediates": (intermediates, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
     if count == 0:
         return
-    device = bases.device
+    device = intermediates.device
     where = _where(stream, device)
-    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), where)
-    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
+    values = _TABLES.get((bound.desc, device), lambda: _values_on(bound, device), where)
+    table = _TABLES.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
     with on_stream(stream, device):
-        arguments = (table, values, bases, targets, placements, *FINISH_TILE)
+        arguments = (table, values, intermediates, targets, placements, *FINISH_TILE)
         _run(finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
 
 
@@ -224,12 +224,13 @@ def finish_pictures(
     """
     count = _count({"targets": (targets, 1), "sources": (sources, 3), "placements": (placements, 3)}, count)
     samples = _in_samples(conversion, pitch)
-    if conversion.output_size != bound.base_size:
-        raise ValueError(f"the conversion gives {conversion.output_size}, but the description needs {bound.base_size}")
+    if conversion.output_size != bound.intermediate_size:
+        gives, needs = conversion.output_size, bound.intermediate_size
+        raise ValueError(f"the conversion gives {gives}, but the description needs {needs}")
     if count == 0:
         return
     device = sources.device
-    launch: _PictureLaunch = _KEPT.get(
+    launch: _PictureLaunch = _TABLES.get(
         (conversion, bound, steps, device),
         lambda: _prepare_pictures(conversion, bound, steps, device),
         _where(stream, device),
@@ -271,18 +272,19 @@ def copy_pictures(
 
 def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor:
     """Returns sizes of the output and of the intermediate, and steps of channel, line and column."""
-    return torch.tensor([*bound.output_size, *bound.base_size, *steps], dtype=torch.int64)
+    return torch.tensor([*bound.output_size, *bound.intermediate_size, *steps], dtype=torch.int64)
 
 
 def _prepare_pictures(
     conversion: Conversion, bound: BoundDesc, steps: tuple[int, int, int], device: torch.device
 ) -> _PictureLaunch:
-    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), None)
+    plain: _Launch = _TABLES.get((conversion, device), lambda: _prepare(conversion, device), None)
     # Size of the output; width of the converted picture; steps of channel, line and column; the inverse rotation.
-    places = torch.tensor([*bound.output_size, bound.base_size[1], *steps, *way_back(conversion)], dtype=torch.int64)
+    numbers = [*bound.output_size, bound.intermediate_size[1], *steps, *inverse_affine(conversion)]
+    places = torch.tensor(numbers, dtype=torch.int64)
     tile = SCALED_TILE if conversion.scales else PLAIN_TILE
     return _PictureLaunch(
-        (*plain.tables, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), None)),
+        (*plain.tables, places.to(device), _TABLES.get((bound.desc, device), lambda: _values_on(bound, device), None)),
         _grid(bound.output_size, tile),
         (conversion.scales, conversion.orientation.swaps_sides, *plain.constants),
     )
@@ -295,7 +297,7 @@ def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:
 def placement(bound: BoundDesc, draw: Draw) -> tuple[int, int, int]:
     """Returns top, left and flip (0 or 1) for a sample's random numbers, relative to the intermediate."""
     changes = bound.changes(draw)
-    if bound.base_size == bound.output_size:
+    if bound.intermediate_size == bound.output_size:
         return 0, 0, int(changes.flip)
     return changes.crop[0], changes.crop[1], int(changes.flip)
 

@@ -22,7 +22,7 @@ from framefeed.convert.desc import BoundDesc
 from framefeed.cuda.driver import copy_on_device
 from framefeed.cuda.timelines import Timeline
 
-__all__ = ["Lane", "download", "lane_of", "surface_format"]
+__all__ = ["StreamContext", "context_of", "download", "surface_format"]
 
 _FORMATS = {
     "NV12": SurfaceFormat.NV12,
@@ -49,7 +49,7 @@ def download(surface: Any) -> NDArray[np.uint8]:
         return copy.cpu().numpy()
 
 
-class Lane:
+class StreamContext:
     """A CUDA stream with the tables and memory for launches on it. Used by one thread at a time.
 
     Attributes:
@@ -122,15 +122,15 @@ def _planes(surfaces: Sequence[Any]) -> NDArray[np.int64]:
     return np.array([surface.address for surface in surfaces], np.int64)[:, None] + offsets
 
 
-_lanes: dict[int, Lane] = {}
+_contexts: dict[int, StreamContext] = {}
 _lock = threading.Lock()
 
 
-def lane_of(stream: torch.cuda.Stream) -> Lane:
+def context_of(stream: torch.cuda.Stream) -> StreamContext:
     """Returns the context of a decoder's stream; there are as many as decoders."""
     handle = stream.cuda_stream
-    lane = _lanes.get(handle)
-    if lane is None:
+    context = _contexts.get(handle)
+    if context is None:
         with _lock:
-            lane = _lanes.setdefault(handle, Lane(stream))
-    return lane
+            context = _contexts.setdefault(handle, StreamContext(stream))
+    return context

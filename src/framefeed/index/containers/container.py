@@ -16,9 +16,9 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.index.bitstream import Gaps, PacketKind, h264_look, hevc_look, make_classifier
+from framefeed.index.bitstream import Gaps, PacketKind, h264_vui, hevc_vui, make_classifier
 from framefeed.index.bitstream.av1 import Av1Classifier
-from framefeed.index.bitstream.h264_look import Look
+from framefeed.index.bitstream.h264_vui import ColorFormat
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
 from framefeed.media.media import Media
@@ -142,26 +142,27 @@ def stream_info(
     assert stream.time_base is not None
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
     pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes for unknown formats
-    said = Look(pix_fmt, *_colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace))
-    look = _look_in_headers(codec, extradata, said)
-    picture = first_picture(media, container, stream) if may_turn or look_at_size or look is None else None
+    colors = _colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace)
+    declared = ColorFormat(pix_fmt, *colors)
+    known = _format_in_headers(codec, extradata, declared)
+    picture = first_picture(media, container, stream) if may_turn or look_at_size or known is None else None
     size = (context.width, context.height) if picture is None else (picture.width, picture.height)
     if picture is not None:
         colors = _colors(picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace)
-        look = Look((look or said).pix_fmt, *colors)
+        known = ColorFormat((known or declared).pix_fmt, *colors)
         orientation = from_frame(picture) if may_turn else orientation
-    look = look or said
+    known = known or declared
     return StreamInfo(
         codec=codec,
         codec_tag=context.codec_tag,
         extradata=extradata,
         width=size[0],
         height=size[1],
-        pix_fmt=look.pix_fmt or None,
-        color_space=look.color_space,
-        color_range=look.color_range,
-        color_primaries=look.color_primaries,
-        color_transfer=look.color_transfer,
+        pix_fmt=known.pix_fmt or None,
+        color_space=known.color_space,
+        color_range=known.color_range,
+        color_primaries=known.color_primaries,
+        color_transfer=known.color_transfer,
         sample_aspect_ratio=ratio if ratio else None,
         orientation=orientation,
         time_base=stream.time_base,
@@ -187,17 +188,18 @@ def _colors(*numbers: Any) -> tuple[int, int, int, int]:
     return color_range, primaries, transfer, space
 
 
-def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
+def _format_in_headers(codec: str, extradata: bytes, declared: ColorFormat) -> ColorFormat | None:
     """Returns the format that the decoder will report, from its headers; None if only a picture tells."""
     if codec == "h264":
-        return h264_look.read_look(extradata, said)
+        return h264_vui.read_format(extradata, declared)
     if codec == "av1":
         sequence = Av1Classifier(extradata).sequence
-        return None if sequence is None else Look(said.pix_fmt, *sequence.colors)
-    told = hevc_look.read_look(extradata) if codec == "hevc" else None
-    if told is None:
+        return None if sequence is None else ColorFormat(declared.pix_fmt, *sequence.colors)
+    found = hevc_vui.read_format(extradata) if codec == "hevc" else None
+    if found is None:
         return None
-    return Look(said.pix_fmt, told.color_range, told.color_primaries, told.color_transfer, told.color_space)
+    colors = (found.color_range, found.color_primaries, found.color_transfer, found.color_space)
+    return ColorFormat(declared.pix_fmt, *colors)
 
 
 def first_picture(media: Media, container: InputContainer, stream: VideoStream) -> VideoFrame | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from framefeed.index.bitstream import HEAD
 from framefeed.index.bitstream.hevc import HevcClassifier
-from framefeed.index.bitstream.hevc_look import HevcLook, read_look
+from framefeed.index.bitstream.hevc_vui import HevcFormat, read_format
 from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.containers.container import Scan
 from framefeed.index.containers.mp4_plain import PlainTrack, read_plain_track
@@ -29,11 +29,11 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
         track = read_plain_track(read, media.fingerprint[0])
         if track is None or stream_index not in (None, track.stream_index):
             return None
-        look = read_look(track.extradata)
+        picture = read_format(track.extradata)
         raw = _packets(track)
-        if look is None or raw is None or not _fits(track, look):
+        if picture is None or raw is None or not _fits(track, picture):
             return None
-        info = _stream_info(track, look, raw)
+        info = _stream_info(track, picture, raw)
         opening = read(int(raw.pos[0]), min(_OPENING, int(raw.size[0])))
         if info is None or first_packet_turns("hevc", track.extradata, opening):
             return None
@@ -52,9 +52,12 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
     return Scan(info, raw, kinds, classifier.gaps(), byte_ranges=True, understood=True)
 
 
-def _fits(track: PlainTrack, look: HevcLook) -> bool:
+def _fits(track: PlainTrack, picture: HevcFormat) -> bool:
     """Returns whether container and stream agree on the size of pictures."""
-    return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= max_pixels()
+    return (track.width, track.height) == (
+        picture.width,
+        picture.height,
+    ) and picture.width * picture.height <= max_pixels()
 
 
 def _packets(track: PlainTrack) -> RawPackets | None:
@@ -84,7 +87,7 @@ def _packets(track: PlainTrack) -> RawPackets | None:
     )
 
 
-def _stream_info(track: PlainTrack, look: HevcLook, raw: RawPackets) -> StreamInfo | None:
+def _stream_info(track: PlainTrack, picture: HevcFormat, raw: RawPackets) -> StreamInfo | None:
     """Returns the facts that FFmpeg would report; None if it would round."""
     count = len(raw)
     total = int(track.samples.dts[-1] + track.samples.duration[-1])
@@ -97,18 +100,18 @@ def _stream_info(track: PlainTrack, look: HevcLook, raw: RawPackets) -> StreamIn
         codec="hevc",
         codec_tag=track.codec_tag,
         extradata=track.extradata,
-        width=look.width,
-        height=look.height,
-        pix_fmt=look.pix_fmt,
-        color_space=look.color_space,
-        color_range=look.color_range,
-        color_primaries=look.color_primaries,
-        color_transfer=look.color_transfer,
-        sample_aspect_ratio=look.sample_aspect_ratio if track.aspect is None else Fraction(*track.aspect),
+        width=picture.width,
+        height=picture.height,
+        pix_fmt=picture.pix_fmt,
+        color_space=picture.color_space,
+        color_range=picture.color_range,
+        color_primaries=picture.color_primaries,
+        color_transfer=picture.color_transfer,
+        sample_aspect_ratio=picture.sample_aspect_ratio if track.aspect is None else Fraction(*track.aspect),
         orientation=Orientation(),
         time_base=Fraction(1, track.time_scale),
         stream_index=track.stream_index,
-        reorder_depth=look.reorder_depth,
+        reorder_depth=picture.reorder_depth,
         average_rate=rate,
         header_frames=count,
         bit_rate=bit_rate or None,

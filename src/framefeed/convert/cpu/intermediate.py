@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from framefeed.convert.cpu.rgb import PictureWriter, Pixels, RgbWriter, Source, to_planar
 from framefeed.convert.cpu.swscale import ACCURATE, BILINEAR, POINT, scaler_for
-from framefeed.convert.desc import BaseKind
+from framefeed.convert.desc import IntermediateSpec
 from framefeed.convert.transforms import Geometry
 from framefeed.types import StreamInfo
 
-__all__ = ["BaseWriter", "YCbCrWriter"]
+__all__ = ["IntermediateWriter", "YCbCrWriter"]
 
 BT601 = 6
 YCBCR = (0, 1, 2)
 
 
-class BaseWriter:
+class IntermediateWriter:
     """Writes pictures of a stream as byte arrays (3, height, width). Safe to use from several threads.
 
     Args:
@@ -27,12 +27,12 @@ class BaseWriter:
         spec: The intermediate.
     """
 
-    def __init__(self, stream: StreamInfo, kind: BaseKind) -> None:
-        geometry = Geometry(kind.resize, kind.crop)
-        writer = RgbWriter if kind.color_space == "RGB" else YCbCrWriter
+    def __init__(self, stream: StreamInfo, spec: IntermediateSpec) -> None:
+        geometry = Geometry(spec.resize, spec.crop)
+        writer = RgbWriter if spec.color_space == "RGB" else YCbCrWriter
         self._writer: PictureWriter = writer(stream, "CHW", geometry)
         # A crop is computed for frames of one size.
-        self._needed_size = stream.display_size if kind.crop is not None and kind.resize is None else None
+        self._needed_size = stream.display_size if spec.crop is not None and spec.resize is None else None
 
     def output_size(self, picture: Any) -> tuple[int, int]:
         """Returns the result's height and width; without resizing, a picture of another size keeps its own."""

@@ -14,7 +14,7 @@ from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
 from framefeed.index.bitstream.hevc_headers import PPS, SPS, VPS, skip_profile
 from framefeed.index.bitstream.nal import split_counted
 
-__all__ = ["HevcLook", "read_look"]
+__all__ = ["HevcFormat", "read_format"]
 
 UNSPECIFIED = 2
 _LIMITED, _FULL = 1, 2
@@ -38,7 +38,7 @@ class Unusual(ValueError):
     """The set is valid but rare, and left to FFmpeg."""
 
 
-class HevcLook(NamedTuple):
+class HevcFormat(NamedTuple):
     """Size, pixel format and colours by FFmpeg's names, and the reorder depth."""
 
     width: int
@@ -62,7 +62,7 @@ class _Usability(NamedTuple):
     matrix: int = UNSPECIFIED
 
 
-def read_look(extradata: bytes) -> HevcLook | None:
+def read_format(extradata: bytes) -> HevcFormat | None:
     """Returns the format of a stream with this ``hvcC`` box; None if it is ambiguous."""
     try:
         sets = _parameter_sets(extradata)
@@ -123,7 +123,7 @@ def _skip_timing(bits: BitReader) -> None:
         bits.ue()
 
 
-def _read_sps(bits: BitReader) -> HevcLook:
+def _read_sps(bits: BitReader) -> HevcFormat:
     bits.skip(4)
     sub_layers = bits.u(3)
     bits.skip(1)
@@ -153,7 +153,7 @@ def _read_sps(bits: BitReader) -> HevcLook:
         raise Unusual("data behind the end")
     full_range = usability.full_range
     layout = f"j{_LAYOUTS[chroma]}" if full_range and (depth, chroma) == (8, 1) else _LAYOUTS[chroma]
-    return HevcLook(
+    return HevcFormat(
         width=width,
         height=height,
         pix_fmt=f"yuv{layout}p{_DEPTHS[depth]}",

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["MAX_KEPT", "Kept"]
+__all__ = ["MAX_TABLES", "DeviceTableCache"]
 
-MAX_KEPT = 4096  # a table takes 512 bytes and more, and random crops have one table per position
+MAX_TABLES = 4096  # a table takes 512 bytes and more, and random crops have one table per position
 
 
-class _Held:
+class _Entry:
     """An entry of the cache.
 
     Attributes:
@@ -50,12 +50,12 @@ class _Held:
                 tensor.record_stream(stream)
 
 
-class Kept:
+class DeviceTableCache:
     """Cache of small tables on devices; drops the oldest beyond its capacity."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # making one may need another one
-        self._kept: dict[Hashable, _Held] = {}
+        self._entries: dict[Hashable, _Entry] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any], stream: torch.cuda.Stream | None) -> Any:
         """Returns the value of a key; makes it if necessary.
@@ -65,17 +65,17 @@ class Kept:
             make: Makes the value.
             stream: The stream that is about to use the value; None if no stream does.
         """
-        found = self._kept.get(key)
+        found = self._entries.get(key)
         if found is None:
             with self._lock:
-                found = self._kept.get(key)
+                found = self._entries.get(key)
                 if found is None:
-                    while len(self._kept) >= MAX_KEPT:
-                        self._kept.pop(next(iter(self._kept))).drop()
-                    found = self._kept[key] = _Held(make())
+                    while len(self._entries) >= MAX_TABLES:
+                        self._entries.pop(next(iter(self._entries))).drop()
+                    found = self._entries[key] = _Entry(make())
         if stream is not None:
             found.use(stream)
         return found.value
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
