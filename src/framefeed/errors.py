@@ -15,7 +15,7 @@ working. Errors marked with * are RuntimeErrors as well, which TorchCodec raises
     ├── FrameTimeError * (IndexError)    no frame is shown at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
-    ├── NotInCatalog (KeyError)          the catalog has no such video
+    ├── NotInCatalog (LookupError)       the catalog has no such video
     ├── ModelError (ValueError)          a model cannot be loaded, or has unexpected outputs
     ├── OutputError (OSError)            results cannot be written
     ├── SampleTimeout (TimeoutError)     a sample took longer than the loader may wait for it
@@ -39,6 +39,7 @@ __all__ = [
     "MissingBackend",
     "ModelError",
     "NoVideoStream",
+    "NotInCatalog",
     "OutputError",
     "SampleTimeout",
     "SourceError",
@@ -128,6 +129,10 @@ class FrameSizeError(FramefeedError, ValueError):
 
 class CatalogError(FramefeedError, ValueError):
     """The catalog is damaged or was written by an incompatible version."""
+
+
+class NotInCatalog(FramefeedError, KeyError, IndexError):
+    """The catalog has no such video."""
 
 
 class ModelError(FramefeedError, ValueError):

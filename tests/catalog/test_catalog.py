@@ -20,9 +20,9 @@ import pyarrow.ipc
 import pytest
 
 import clips
-from framefeed import Catalog, CatalogError, FileChanged, FrameIndexError, VideoDecoder
+from framefeed import Catalog, CatalogError, FileChanged, FrameIndexError, NotInCatalog, VideoDecoder
 from framefeed.catalog.arrow_file import VERSION_KEY, Rows, write_file
-from framefeed.catalog.catalog import MAX_CACHED, NotInCatalog
+from framefeed.catalog.catalog import MAX_CACHED
 from framefeed.catalog.catalog_rows import encode
 from framefeed.catalog.parts import gather
 from framefeed.index.video_index import VideoIndex
@@ -322,14 +322,14 @@ def test_files_that_are_no_catalogs(zoo: Catalog, tmp_path: Path) -> None:
         with pytest.raises(CatalogError, match=f"c.arrow: not a catalog; make one{how}") as caught:
             Catalog.open(path)
         assert "delete" not in caught.value.reason
-    with pytest.raises(CatalogError, match=f"a folder, not a catalog; make one{how}"):
+    with pytest.raises(CatalogError, match=f"a folder, not a catalog{how}"):
         Catalog.open(tmp_path)
     _rewrite(path, zoo, {})
     with pytest.raises(CatalogError, match=f"c.arrow: an Arrow file but no catalog; make one{how}"):
         Catalog.open(path)
     _rewrite(path, zoo, {VERSION_KEY: b"0"})
     with pytest.raises(
-        CatalogError, match=r"c.arrow: a catalog of version 0, this framefeed reads versions 1 and 2; build"
+        CatalogError, match=r"c.arrow: a catalog of version 0; this framefeed reads versions 1 and 2; build"
     ):
         Catalog.open(path)
     _rewrite(path, zoo, {VERSION_KEY: b"1"}, drop="pos")

@@ -268,7 +268,7 @@ def test_memory_is_used_again(kind: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_base_of_the_wrong_size_is_refused() -> None:
     finisher = Finisher(ProcessDesc(width=4, height=4).bind(8, 8))
-    with pytest.raises(ValueError, match=r"bases of \(3, 4, 4\), got \(3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"intermediates of \(3, 4, 4\), got \(3, 8, 8\)"):
         finisher.finish(np.zeros((3, 8, 8), np.uint8), finisher.empty(1, 1)[0], 0, Draw(0, 0, 0))
 
 

@@ -175,7 +175,7 @@ def test_metadata(decoder: VideoDecoder) -> None:
         ({"num_ffmpeg_threads": -1}, "should be an int"),
         ({"device": "meta"}, "possible: 'cpu', 'cuda', 'cuda:N', 'auto'"),
         ({"fallback": "gpu"}, "possible: None, 'cpu'"),
-        ({"stream_index": 5}, "no video stream; video streams: "),
+        ({"stream_index": 5}, "not a video stream; video streams: "),
         ({"transforms": [torch.nn.Identity()]}, "possible: Resize, CenterCrop, RandomCrop"),
         ({"transforms": [CenterCrop((8, 8)), Resize((4, 4))]}, "Resize can only be the first"),
         ({"transforms": [CenterCrop((800, 8))]}, "larger than the frame"),

@@ -321,9 +321,9 @@ def test_no_frames_are_no_launch(device: torch.device) -> None:
 def test_conversions_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="10 bits"):
         Conversion(SurfaceFormat.NV12, 10, (48, 64))
-    with pytest.raises(ValueError, match="stores RGB"):
+    with pytest.raises(ValueError, match="store RGB"):
         Conversion(SurfaceFormat.YUV444, 8, (48, 64), matrix=0)
-    with pytest.raises(ValueError, match="does not lie within"):
+    with pytest.raises(ValueError, match="is not inside"):
         Conversion(SurfaceFormat.NV12, 8, (48, 64), crop=(40, 0, 9, 9))
     assert Conversion(SurfaceFormat.NV12, 8, (48, 64), orientation=Orientation(1)).output_size == (64, 48)
 
@@ -492,7 +492,7 @@ def test_pictures_of_usual_size_at_once(device: torch.device, scale: dict[str, A
 def test_pictures_of_another_size_are_refused(device: torch.device) -> None:
     sources, targets, placements = _sent(device, [[0, 0, 0]], [0], [[0, 0, 0]])
     bound = ProcessDesc(scale_width=20, scale_height=10).bind(48, 64)
-    with pytest.raises(ValueError, match=r"pictures become \(48, 64\), and the description is for \(10, 20\)"):
+    with pytest.raises(ValueError, match=r"gives \(48, 64\), but the description needs \(10, 20\)"):
         finish_pictures(Conversion(SurfaceFormat.NV12, 8, (48, 64)), bound, (1, 1, 1), sources, 64, targets, placements)
 
 

@@ -18,13 +18,13 @@ from framefeed._util.lazy_property import cached_property
 from framefeed.catalog.arrow_file import CatalogFile
 from framefeed.catalog.catalog_rows import common_schema, decode, row_path
 from framefeed.catalog.paths import STORE_CATALOG, UNFINISHED, absolute, candidates, path_hash, resolve
-from framefeed.errors import CatalogError, FramefeedError, FrameIndexError
+from framefeed.errors import CatalogError, FrameIndexError, NotInCatalog
 from framefeed.index.video_index import VideoIndex
 
 if TYPE_CHECKING:
     from framefeed.catalog.build import Paths
 
-__all__ = ["BadFile", "Catalog", "NotInCatalog"]
+__all__ = ["BadFile", "Catalog"]
 
 MAX_CACHED = 256  # indexes in use are never dropped; this many more stay for the next lookup, about 10 kB each
 
@@ -35,10 +35,6 @@ class BadFile:
 
     path: str
     reason: str
-
-
-class NotInCatalog(FramefeedError, KeyError, IndexError):
-    """The catalog has no such video."""
 
 
 class Catalog:

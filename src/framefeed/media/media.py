@@ -135,7 +135,7 @@ def source_error(path: object, error: OSError) -> SourceError:
         return SourceError(path, URL_REASON)
     reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
     if error.errno == errno.ENOENT and Path(str(path)).is_symlink():
-        reason = "a symbolic link that leads nowhere"
+        reason = "a broken symbolic link"
     return SourceError(path, reason)
 
 

@@ -94,7 +94,7 @@ def open_input(media: Media, options: dict[str, str] | None = None) -> InputCont
 def invalid_file(media: Media, error: av.error.FFmpegError) -> InvalidFile:
     """Returns the error for a file that FFmpeg cannot read."""
     reason = error.strerror or error
-    return InvalidFile(media.name, f"not a readable video, or damaged ({reason})")
+    return InvalidFile(media.name, f"not a video file, or a damaged one ({reason})")
 
 
 def max_pixels() -> int:
