@@ -310,7 +310,7 @@ class HevcClassifier(NalClassifier):
             kinds[(types == 8) | (types == 9)] |= np.uint16(_HIDDEN)
 
     def _ends_sequence(self, row: int, chunk: Chunk) -> bool:
-        """Returns whether a packet ends with an end-of-sequence unit, which the walk, stopping at the picture, never sees."""
+        """Returns whether a packet ends with an end-of-sequence unit. The walk stops before, at the picture."""
         if self._is_last[row]:
             return False
         size = int(chunk.sizes[row])
