@@ -314,7 +314,7 @@ def test_files_that_are_no_catalogs(zoo: Catalog, tmp_path: Path) -> None:
     for data in (b"", good[:4], good[: len(good) // 2], good[:-1], good[:-200] + bytes(200)):
         path.write_bytes(data)
         with pytest.raises(
-            CatalogError, match=rf"c.arrow: no catalog, or a damaged one .*; delete it and build .*{how}"
+            CatalogError, match=rf"c.arrow: not a catalog, or a damaged one .*; delete it and build .*{how}"
         ):
             Catalog.open(path)
     for data in (b"not Arrow at all", b"AR\n", Path(zoo.paths[0]).read_bytes()):  # the last one is a video
@@ -322,7 +322,7 @@ def test_files_that_are_no_catalogs(zoo: Catalog, tmp_path: Path) -> None:
         with pytest.raises(CatalogError, match=f"c.arrow: not a catalog; build one{how}") as caught:
             Catalog.open(path)
         assert "delete" not in caught.value.reason
-    with pytest.raises(CatalogError, match=f"a folder, not a catalog{how}"):
+    with pytest.raises(CatalogError, match=f"a folder, not a catalog; build one{how}"):
         Catalog.open(tmp_path)
     _rewrite(path, zoo, {})
     with pytest.raises(CatalogError, match=f"c.arrow: an Arrow file but not a catalog; build one{how}"):

@@ -239,7 +239,7 @@ def test_other_files_are_not_replaced(videos: list[Path], tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CatalogError, match=r"pipe: a device or a pipe, which the catalog would replace"):
         Catalog.build(videos, tmp_path / "pipe")
-    with pytest.raises(CatalogError, match=r"000.mp4: a video file by its name"):
+    with pytest.raises(CatalogError, match=r"000.mp4: named like a video file"):
         Catalog.build(videos, videos[0])
     with pytest.raises(CatalogError, match="a folder; name a file in it"):
         Catalog.build(videos, tmp_path)
@@ -282,7 +282,7 @@ def test_a_good_catalog_is_not_replaced_by_an_empty_one(videos: list[Path], tmp_
     for nothing in ([], [target]):
         with pytest.raises(CatalogError, match=r"no video could be indexed \(no paths were given\); this cat"):
             Catalog.build(nothing, target)
-    with pytest.raises(CatalogError, match=r"2.mp4: no such file and 2 more\); this catalog stays"):
+    with pytest.raises(CatalogError, match=r"2.mp4: no such file and 2 more\); this catalog is kept"):
         Catalog.build([tmp_path / f"{number}.mp4" for number in range(5)], target)
     assert target.read_bytes() == good
     for damaged_one in (good[: len(good) // 2], good[:-1]):

@@ -176,7 +176,7 @@ def test_metadata(decoder: VideoDecoder) -> None:
         ({"device": "meta"}, "possible: 'cpu', 'cuda', 'cuda:N', 'auto'"),
         ({"fallback": "gpu"}, "possible: None, 'cpu'"),
         ({"stream_index": 5}, "not a video stream; video streams: "),
-        ({"transforms": [torch.nn.Identity()]}, "possible: Resize, CenterCrop, RandomCrop"),
+        ({"transforms": [torch.nn.Identity()]}, "supported: Resize, CenterCrop, RandomCrop"),
         ({"transforms": [CenterCrop((8, 8)), Resize((4, 4))]}, "Resize can only be the first"),
         ({"transforms": [CenterCrop((800, 8))]}, "larger than the frame"),
     ],

@@ -521,7 +521,7 @@ def test_places_that_are_taken(many: Catalog, tmp_path: Path) -> None:
         pack(many, many.path)
     (tmp_path / "taken").mkdir()
     shutil.copy(many.path, tmp_path / "taken" / "catalog.arrow")
-    with pytest.raises(CatalogError, match=r"catalog.arrow: a catalog of videos; .* choose another folder"):
+    with pytest.raises(CatalogError, match=r"catalog.arrow: a catalog of videos, .* choose another folder"):
         pack(many, tmp_path / "taken")
     with pytest.raises(CatalogError, match=r"catalog.arrow: a catalog of videos, not of a packet store"):
         verify(tmp_path / "taken")
@@ -530,7 +530,7 @@ def test_places_that_are_taken(many: Catalog, tmp_path: Path) -> None:
         pack(many, tmp_path / "taken")
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["catalog.arrow"]
     pack(many, tmp_path / "store")
-    with pytest.raises(CatalogError, match=r"catalog.arrow: that of a packet store; .* choose another name"):
+    with pytest.raises(CatalogError, match=r"catalog.arrow: the catalog of a packet store, .* choose another name"):
         Catalog.build(many.paths, tmp_path / "store" / "catalog.arrow")
     for options in ({"shard_size": 0}, {"on_error": "ignore"}):
         with pytest.raises(ValueError, match=r"at least 1 byte|raise"):

@@ -9,7 +9,7 @@ VPS, SPS, PPS = 32, 33, 34
 
 
 class Pps(NamedTuple):
-    """What is needed to read a slice header up to the picture order count."""
+    """Fields of a PPS that slice headers up to the picture order count depend on."""
 
     sps_id: int
     output_flag_present: bool
