@@ -35,6 +35,7 @@ OPENINGS_TO_DO = {
     "plan",
     "prepare",
     "readers",
+    "request.py",
     "sampling",
     "store/found.py",
     "store/store_journal.py",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from framefeed._util.nvtx import PROCESS
 from framefeed.convert.conversion import Conversion, Layout
-from framefeed.convert.cuda.surfaces import download, context_of, surface_format
+from framefeed.convert.cuda.surfaces import context_of, download, surface_format
 from framefeed.convert.desc import IntermediateSpec
 from framefeed.convert.transforms import Geometry
 from framefeed.cuda.driver import Event, on_device

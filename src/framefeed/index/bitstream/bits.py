@@ -37,7 +37,7 @@ class BitReader:
         return (self._value >> self._left) & ((1 << count) - 1)
 
     def ahead(self, count: int) -> int:
-        """The next ``count`` bits, which stay there; zeros behind the end."""
+        """Returns the next ``count`` bits without consuming them; zeros behind the end."""
         return (self._value << count >> self._left) & ((1 << count) - 1)
 
     def flag(self) -> bool:

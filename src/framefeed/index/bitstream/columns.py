@@ -40,7 +40,7 @@ class BitColumns:
 
     @property
     def left(self) -> NDArray[np.uint64]:
-        """What is left of the bytes, and zeros behind it."""
+        """Remaining bytes, padded with zeros."""
         return self._left
 
     def skip(self, count: int | NDArray[np.uint64]) -> None:
