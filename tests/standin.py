@@ -568,7 +568,7 @@ class _Calls:
     ) -> None:
         """What the CPU does."""
         for base, target in zip(bases[:count].tolist(), targets[:count].tolist(), strict=True):
-            kept = _at(base, (3, *bound.base_size))
+            kept = _at(base, (3, *bound.intermediate_size))
             self._order.read(base, kept.nbytes, stream.cuda_stream, "finishing")
             self._finish(bound, steps, kept, target, stream)
 

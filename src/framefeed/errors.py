@@ -1,22 +1,22 @@
 """The exception tree.
 
-Every error names the file it is about and says what is possible. Each one is also a builtin error, so that code
-written for another library keeps catching what it caught. Those marked with * are RuntimeErrors besides, which is what
-TorchCodec raises::
+Every error names its file and says what is possible. Each is also a builtin error, so existing ``except`` clauses keep
+working. Errors marked with * are RuntimeErrors as well, which TorchCodec raises::
 
     FramefeedError
     ├── SourceError * (OSError)          the file is missing, unreadable, a directory ...
     │   └── FileChanged                  the file is not the one that was indexed
     ├── InvalidFile * (ValueError)       the bytes are not a video that can be read
-    │   ├── NoVideoStream                readable, but without the video stream that was asked for
+    │   ├── NoVideoStream                readable, but without the requested video stream
     │   └── UnsupportedStream            a video whose frames cannot be told apart exactly
-    ├── UnsupportedCodec * (ValueError)  no decoder for it here
+    ├── UnsupportedCodec * (ValueError)  no decoder is available for it
     ├── DecodeError (RuntimeError)       a wanted frame could not be decoded exactly
-    ├── FrameIndexError (IndexError)     no such frame
-    ├── FrameTimeError * (IndexError)    no frame is played at that time
+    ├── FrameIndexError (IndexError)     the frame number is out of range
+    ├── FrameTimeError * (IndexError)    no frame is shown at that time
     ├── FrameSizeError (ValueError)      frames of different sizes cannot share a batch
     ├── CatalogError (ValueError)        the catalog is damaged or of another version
-    ├── ModelError (ValueError)          a model cannot be loaded, or does not give what is expected
+    ├── NotInCatalog (LookupError)       the catalog has no such video
+    ├── ModelError (ValueError)          a model cannot be loaded, or has unexpected outputs
     ├── OutputError (OSError)            results cannot be written
     ├── SampleTimeout (TimeoutError)     a sample took longer than the loader may wait for it
     ├── StateError (ValueError)          a loader's state cannot be saved or read, or belongs to another loader
@@ -39,6 +39,7 @@ __all__ = [
     "MissingBackend",
     "ModelError",
     "NoVideoStream",
+    "NotInCatalog",
     "OutputError",
     "SampleTimeout",
     "SourceError",
@@ -55,7 +56,7 @@ class FramefeedError(Exception):
     """Base of all framefeed errors.
 
     Args:
-        path: What the error is about: a file's path, or a description such as ``<bytes>``.
+        path: Path of the file, or a description such as ``<bytes>``.
         reason: What is wrong, and what is possible instead.
     """
 
@@ -65,8 +66,8 @@ class FramefeedError(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        # OSError would print its two arguments as "[Errno path] reason". Control characters of file names would reach
-        # the terminal with a traceback.
+        # OSError would print its two arguments as "[Errno path] reason". Control characters in file names would reach
+        # the terminal through a traceback.
         return f"{printable(self.path)}: {printable(self.reason, keep=_NEW_LINE)}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -74,7 +75,7 @@ class FramefeedError(Exception):
 
 
 class SourceError(FramefeedError, OSError, RuntimeError):
-    """The file is missing, unreadable, a directory or vanished."""
+    """The file is missing, unreadable or a directory."""
 
 
 class FileChanged(SourceError):
@@ -86,7 +87,7 @@ class InvalidFile(FramefeedError, ValueError, RuntimeError):
 
 
 class NoVideoStream(InvalidFile):
-    """The file can be read but lacks the video stream that was asked for."""
+    """The file is readable but lacks the requested video stream."""
 
 
 class UnsupportedStream(InvalidFile):
@@ -94,15 +95,15 @@ class UnsupportedStream(InvalidFile):
 
 
 class UnsupportedCodec(FramefeedError, ValueError, RuntimeError):
-    """There is no decoder for this codec here."""
+    """No decoder is available for this codec."""
 
 
 class DecodeError(FramefeedError, RuntimeError):
     """A wanted frame could not be decoded exactly.
 
     Attributes:
-        frame: Number of the first such frame in presentation order, or None where it is not known.
-        reasons: What is wrong with each such frame, by number, as far as it is known.
+        frame: Number of the first such frame in presentation order, or None if unknown.
+        reasons: Reason for each failed frame, by number, as far as known.
     """
 
     def __init__(self, path: object, reason: str, frame: int | None = None) -> None:
@@ -115,11 +116,11 @@ class DecodeError(FramefeedError, RuntimeError):
 
 
 class FrameIndexError(FramefeedError, IndexError):
-    """There is no frame of that number."""
+    """The frame number is out of range."""
 
 
 class FrameTimeError(FramefeedError, IndexError, RuntimeError):
-    """No frame is played at that time. TorchCodec raises one or the other, depending on the method."""
+    """No frame is shown at that time. TorchCodec raises an IndexError or a RuntimeError, depending on the method."""
 
 
 class FrameSizeError(FramefeedError, ValueError):
@@ -130,8 +131,12 @@ class CatalogError(FramefeedError, ValueError):
     """The catalog is damaged or was written by an incompatible version."""
 
 
+class NotInCatalog(FramefeedError, KeyError, IndexError):
+    """The catalog has no such video."""
+
+
 class ModelError(FramefeedError, ValueError):
-    """A model cannot be loaded, or does not give what is expected of it."""
+    """A model cannot be loaded, or has unexpected outputs."""
 
 
 class OutputError(FramefeedError, OSError):
@@ -139,7 +144,7 @@ class OutputError(FramefeedError, OSError):
 
 
 class SampleTimeout(FramefeedError, TimeoutError):
-    """A sample took longer than the loader may wait for it."""
+    """A sample took longer than the loader's timeout."""
 
 
 class StateError(FramefeedError, ValueError):

@@ -1,4 +1,4 @@
-"""Plain values that travel between the layers. No I/O, and torch is only named, never imported."""
+"""Plain values that packages pass to each other. Without I/O; torch is imported for type checking only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_PTS = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Orientation:
-    """How a stored picture has to be turned to be shown: mirror first, then quarter turns.
+    """Rotation and mirroring that display a stored picture upright: mirror first, then quarter turns.
 
     Attributes:
         quarter_turns: Counter-clockwise quarter turns, 0 to 3.
@@ -37,13 +37,13 @@ class Orientation:
 
     @property
     def swaps_sides(self) -> bool:
-        """Whether width and height change places."""
+        """True if width and height change places."""
         return self.quarter_turns % 2 == 1
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """What is known of a video stream without decoding it.
+    """Facts about a video stream, known without decoding.
 
     Attributes:
         codec: FFmpeg's name of the codec, such as ``h264``.
@@ -92,7 +92,7 @@ class StreamInfo:
 
     @property
     def display_size(self) -> tuple[int, int]:
-        """Height and width of the pictures that are handed out."""
+        """Height and width of delivered frames."""
         if self.orientation.swaps_sides:
             return self.width, self.height
         return self.height, self.width
@@ -100,7 +100,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, eq=False)
 class DecodeJob:
-    """One run of a decoder: which packets to feed, and which of the pictures that come out are wanted.
+    """One run of a decoder: the packets to feed, and the pictures to keep.
 
     Attributes:
         start: The random-access packet that decoding starts from; names the group.
@@ -139,8 +139,8 @@ class Frame:
 
     Attributes:
         data: uint8 tensor of three dimensions, (C, H, W) or (H, W, C).
-        pts_seconds: When the frame starts to be shown.
-        duration_seconds: How long it is shown.
+        pts_seconds: Presentation time.
+        duration_seconds: Display duration.
     """
 
     data: Tensor
@@ -201,10 +201,9 @@ class FrameBatch:
 
 @dataclass
 class VideoStreamMetadata:
-    """What TorchCodec calls a video stream's metadata, under the same names.
+    """Metadata of a video stream under TorchCodec's names.
 
-    ``*_from_header`` is what the file claims, ``*_from_content`` what its packets say; the plain names are the ones
-    to use.
+    ``*_from_header`` are claims of the file, ``*_from_content`` come from its packets; use the plain names.
     """
 
     duration_seconds_from_header: float | None

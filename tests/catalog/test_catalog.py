@@ -20,9 +20,9 @@ import pyarrow.ipc
 import pytest
 
 import clips
-from framefeed import Catalog, CatalogError, FileChanged, FrameIndexError, VideoDecoder
+from framefeed import Catalog, CatalogError, FileChanged, FrameIndexError, NotInCatalog, VideoDecoder
 from framefeed.catalog.arrow_file import VERSION_KEY, Rows, write_file
-from framefeed.catalog.catalog import MAX_CACHED, NotInCatalog
+from framefeed.catalog.catalog import MAX_CACHED
 from framefeed.catalog.catalog_rows import encode
 from framefeed.catalog.parts import gather
 from framefeed.index.video_index import VideoIndex
@@ -309,27 +309,27 @@ def test_files_that_are_no_catalogs(zoo: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "c.arrow"
     good = Path(zoo.path).read_bytes()
     how = r" with: framefeed index VIDEOS -o catalog.arrow \(in Python: framefeed.Catalog.build\(videos, "
-    with pytest.raises(CatalogError, match=f"c.arrow: no such catalog; make one{how}"):
+    with pytest.raises(CatalogError, match=f"c.arrow: no such catalog; build one{how}"):
         Catalog.open(path)
     for data in (b"", good[:4], good[: len(good) // 2], good[:-1], good[:-200] + bytes(200)):
         path.write_bytes(data)
         with pytest.raises(
-            CatalogError, match=rf"c.arrow: no catalog, or a damaged one .*; delete it and build .*{how}"
+            CatalogError, match=rf"c.arrow: not a catalog, or a damaged one .*; delete it and build .*{how}"
         ):
             Catalog.open(path)
     for data in (b"not Arrow at all", b"AR\n", Path(zoo.paths[0]).read_bytes()):  # the last one is a video
         path.write_bytes(data)
-        with pytest.raises(CatalogError, match=f"c.arrow: not a catalog; make one{how}") as caught:
+        with pytest.raises(CatalogError, match=f"c.arrow: not a catalog; build one{how}") as caught:
             Catalog.open(path)
         assert "delete" not in caught.value.reason
-    with pytest.raises(CatalogError, match=f"a folder, not a catalog; make one{how}"):
+    with pytest.raises(CatalogError, match=f"a folder, not a catalog; build one{how}"):
         Catalog.open(tmp_path)
     _rewrite(path, zoo, {})
-    with pytest.raises(CatalogError, match=f"c.arrow: an Arrow file but no catalog; make one{how}"):
+    with pytest.raises(CatalogError, match=f"c.arrow: an Arrow file but not a catalog; build one{how}"):
         Catalog.open(path)
     _rewrite(path, zoo, {VERSION_KEY: b"0"})
     with pytest.raises(
-        CatalogError, match=r"c.arrow: a catalog of version 0, this framefeed reads versions 1 and 2; build"
+        CatalogError, match=r"c.arrow: a catalog of version 0; this framefeed reads versions 1 and 2; build"
     ):
         Catalog.open(path)
     _rewrite(path, zoo, {VERSION_KEY: b"1"}, drop="pos")

@@ -143,7 +143,7 @@ def test_disks_that_fail(videos: list[Path], tmp_path: Path, monkeypatch: pytest
 
 def test_urls_are_not_read(videos: list[Path], tmp_path: Path) -> None:
     catalog = Catalog.build([videos[0], "https://example.org/a.mp4?key=[1]"], tmp_path / "c.arrow")
-    assert "URLs are not read" in catalog.report[0].reason
+    assert "URLs are not supported" in catalog.report[0].reason
 
 
 # --- what is scanned --------------------------------------------------------------------------------------------------
@@ -232,15 +232,15 @@ def test_other_files_are_not_replaced(videos: list[Path], tmp_path: Path) -> Non
         Catalog.build(videos, tmp_path / "mine.arrow")
     for name, data in (("notes.txt", b"notes"), ("c.arrow", b"garbage"), ("short", b"A\n")):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(CatalogError, match=f"{name}: not a catalog; it would be replaced: choose another name"):
+        with pytest.raises(CatalogError, match=f"{name}: not a catalog; writing would replace it: choose another name"):
             Catalog.build(videos, tmp_path / name)
         assert (tmp_path / name).read_bytes() == data
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CatalogError, match=r"pipe: a device or a pipe; it would be replaced"):
+    with pytest.raises(CatalogError, match=r"pipe: a device or a pipe, which the catalog would replace"):
         Catalog.build(videos, tmp_path / "pipe")
-    with pytest.raises(CatalogError, match=r"000.mp4: a video file by its name"):
+    with pytest.raises(CatalogError, match=r"000.mp4: named like a video file"):
         Catalog.build(videos, videos[0])
-    with pytest.raises(CatalogError, match="a folder; give the catalog a file name"):
+    with pytest.raises(CatalogError, match="a folder; name a file in it"):
         Catalog.build(videos, tmp_path)
     with pytest.raises(CatalogError, match=r"nowhere.c.arrow: cannot be written: its folder does not exist"):
         Catalog.build(videos, tmp_path / "nowhere" / "c.arrow")
@@ -276,17 +276,17 @@ def test_a_good_catalog_is_not_replaced_by_an_empty_one(videos: list[Path], tmp_
         assert caught.value.path == str(target)
         assert caught.value.reason.startswith(f"no video could be indexed ({tmp_path / asked}: ")
         assert caught.value.reason.endswith(
-            "; this catalog stays as it is, with 5 videos: delete it first where an empty catalog is meant"
+            "; this catalog is kept, with 5 videos: delete it first if you want an empty catalog"
         )
     for nothing in ([], [target]):
-        with pytest.raises(CatalogError, match=r"no video could be indexed \(nothing to index was given\); this cat"):
+        with pytest.raises(CatalogError, match=r"no video could be indexed \(no paths were given\); this cat"):
             Catalog.build(nothing, target)
-    with pytest.raises(CatalogError, match=r"2.mp4: no such file and 2 more\); this catalog stays"):
+    with pytest.raises(CatalogError, match=r"2.mp4: no such file and 2 more\); this catalog is kept"):
         Catalog.build([tmp_path / f"{number}.mp4" for number in range(5)], target)
     assert target.read_bytes() == good
     for damaged_one in (good[: len(good) // 2], good[:-1]):
         target.write_bytes(damaged_one)
-        with pytest.raises(CatalogError, match=r"this file, a damaged catalog or an old one, stays as it is"):
+        with pytest.raises(CatalogError, match=r"this file, a damaged or old catalog, is kept"):
             Catalog.build(tmp_path / "vidoes", target)
         assert target.read_bytes() == damaged_one
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.mp4", "c.arrow", "empty", "videos"]

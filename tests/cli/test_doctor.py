@@ -129,7 +129,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the CPU's checks out, where the GPU's are the matter."""
-    monkeypatch.setattr(doctor, "cpu_looks", list)
+    monkeypatch.setattr(doctor, "cpu_probes", list)
 
 
 def found(ran: Ran) -> dict[str, dict[str, Any]]:
@@ -138,7 +138,7 @@ def found(ran: Ran) -> dict[str, dict[str, Any]]:
 
 def one(name: str) -> Check:
     """A check of the CPU alone."""
-    return next(look for look in cpu.cpu_looks() if look.name == name).run({})
+    return next(probe for probe in cpu.cpu_probes() if probe.name == name).run({})
 
 
 # --- the whole ------------------------------------------------------------------------------------------------------
@@ -487,7 +487,7 @@ def test_progress_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ask_child", lambda required: [])
     seen: list[tuple[int, int]] = []
     examine("auto", progress=lambda done, total: seen.append((done, total)))
-    total = len(cpu.cpu_looks()) + 1  # the last is for all GPUs
+    total = len(cpu.cpu_probes()) + 1  # the last is for all GPUs
     assert seen == [(done, total) for done in range(total)]
 
 

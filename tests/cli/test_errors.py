@@ -82,7 +82,7 @@ def test_a_video_where_a_catalog_is_wanted(run: Run, clip: Path, tmp_path: Path,
     ran = run(command[0], clip, *(tmp_path / name for name in command[1:]))
     assert (ran.code, ran.out) == (2, "")
     how = "framefeed index VIDEOS -o catalog.arrow (in Python: framefeed.Catalog.build(videos, 'catalog.arrow'))"
-    assert ran.err == f"framefeed: {clip}: not a catalog; make one with: {how}\n"
+    assert ran.err == f"framefeed: {clip}: not a catalog; build one with: {how}\n"
 
 
 @pytest.mark.parametrize("command", ["info", "frames", "verify"])
@@ -91,8 +91,7 @@ def test_urls(run: Run, tmp_path: Path, command: str, url: str) -> None:
     ran = run(command, url, *(("--at", "0", "-o", tmp_path) if command == "frames" else ()))
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"framefeed: {url}: URLs are not read; open it as a file object and give that, for example "
-        "fsspec.open(url).open()\n"
+        f"framefeed: {url}: URLs are not supported; pass a file object, for example fsspec.open(url).open()\n"
     )
 
 

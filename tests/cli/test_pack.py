@@ -76,9 +76,9 @@ def test_a_damaged_store(run: Run, videos: list[Path], catalog: Path, tmp_path: 
 def test_what_is_no_store(run: Run, catalog: Path, tmp_path: Path) -> None:
     for argv, words in (
         (("pack", "--verify", tmp_path / "nowhere"), "no such catalog"),
-        (("pack", "--verify", catalog), "not that of a packet store"),
+        (("pack", "--verify", catalog), "not of a packet store"),
         (("pack", tmp_path / "nowhere.arrow", tmp_path / "store"), "no such catalog"),
-        (("pack", catalog, catalog), "give the store a folder"),
+        (("pack", catalog, catalog), "choose another folder"),
     ):
         ran = run(*argv)
         assert (ran.code, ran.out) == (2, "") and words in ran.err

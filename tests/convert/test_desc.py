@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framefeed.convert.desc import BaseKind, Changes, Draw, ProcessDesc
+from framefeed.convert.desc import Changes, Draw, IntermediateSpec, ProcessDesc
 
 MIDDLE = Draw(0.5, 0.5, 0.5)
 
@@ -25,10 +25,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"height": -1}, "height must be positive, or 0 for none, got -1"),
     ({"normalized": 1}, "normalized must be True or False"),
     ({"random_flip": "no"}, "random_flip must be True or False"),
-    ({"type": "byte", "normalized": True}, "normalized is not possible with type='byte'"),
-    ({"type": "byte", "mean": 1.0}, "mean is not possible with type='byte'"),
-    ({"type": "byte", "std": (1, 1, 1)}, "std is not possible with type='byte'"),
-    ({"random_crop": True, "center_crop": True, "width": 8}, "exclude each other"),
+    ({"type": "byte", "normalized": True}, "normalized cannot be combined with type='byte'"),
+    ({"type": "byte", "mean": 1.0}, "mean cannot be combined with type='byte'"),
+    ({"type": "byte", "std": (1, 1, 1)}, "std cannot be combined with type='byte'"),
+    ({"random_crop": True, "center_crop": True, "width": 8}, "cannot be combined"),
     ({"random_crop": True}, "random_crop needs a crop's width or height"),
     ({"center_crop": True}, "center_crop needs a crop's width or height"),
     ({"mean": (1, 2)}, "mean must be three finite numbers or one"),
@@ -44,10 +44,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"index_map": [0, -2]}, "index_map must use each place"),
     ({"index_map": [0.0, 1.0]}, "index_map must be a sequence of whole numbers"),
     ({"index_map": 3}, "index_map must be a sequence of whole numbers"),
-    ({"dimension_order": "fhw"}, "dimension_order must have each of the letters"),
-    ({"dimension_order": "nchw"}, "dimension_order must have each of the letters"),
-    ({"dimension_order": "FCHW"}, "dimension_order must have each of the letters"),
-    ({"dimension_order": None}, "dimension_order must have each of the letters"),
+    ({"dimension_order": "fhw"}, "dimension_order must contain each of the letters"),
+    ({"dimension_order": "nchw"}, "dimension_order must contain each of the letters"),
+    ({"dimension_order": "FCHW"}, "dimension_order must contain each of the letters"),
+    ({"dimension_order": None}, "dimension_order must contain each of the letters"),
 ]
 
 
@@ -63,8 +63,8 @@ def test_defaults_are_nvvls() -> None:
     assert (desc.type, desc.color_space, desc.dimension_order) == ("float", "RGB", "fchw")
     assert not (desc.normalized or desc.random_crop or desc.random_flip or desc.center_crop)
     bound = desc.bind(48, 64)
-    assert bound.base == BaseKind("RGB", None, None)
-    assert bound.base_size == bound.scaled_size == bound.output_size == (48, 64)
+    assert bound.intermediate == IntermediateSpec("RGB", None, None)
+    assert bound.intermediate_size == bound.scaled_size == bound.output_size == (48, 64)
     assert bound.shape(5) == (5, 3, 48, 64)
 
 
@@ -120,12 +120,12 @@ def test_a_map_longer_than_the_sequence() -> None:
 )
 def test_scaled_sizes(frame: tuple[int, int], scale: tuple[int, int], scaled: tuple[int, int]) -> None:
     bound = ProcessDesc(scale_height=scale[0], scale_width=scale[1]).bind(*frame)
-    assert bound.scaled_size == bound.base_size == bound.output_size == scaled
-    assert bound.base.resize == (scaled if any(scale) else None)
+    assert bound.scaled_size == bound.intermediate_size == bound.output_size == scaled
+    assert bound.intermediate.resize == (scaled if any(scale) else None)
 
 
 def test_scaling_to_the_frames_own_size_is_scaling() -> None:
-    assert ProcessDesc(scale_height=36, scale_width=64).bind(36, 64).base.resize == (36, 64)
+    assert ProcessDesc(scale_height=36, scale_width=64).bind(36, 64).intermediate.resize == (36, 64)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_crops_that_are_done_before_finishing(
     arguments: dict[str, Any], crop: tuple[int, int, int, int] | None
 ) -> None:
     bound = ProcessDesc(**arguments).bind(48, 64)
-    assert bound.base.crop == crop
-    assert bound.base_size == (crop[2:] if crop else (48, 64))
+    assert bound.intermediate.crop == crop
+    assert bound.intermediate_size == (crop[2:] if crop else (48, 64))
     assert bound.output_size == (arguments.get("height", 48), arguments.get("width", 64))
 
 
@@ -174,15 +174,15 @@ def test_equal_bases_are_shared() -> None:
     second = ProcessDesc(
         width=8, height=8, random_crop=True, index_map=[0], dimension_order="cfhw", mean=1, scale_height=24
     ).bind(48, 64)
-    assert first.base == second.base
-    assert len({first.base, second.base}) == 1
+    assert first.intermediate == second.intermediate
+    assert len({first.intermediate, second.intermediate}) == 1
     others = [
         ProcessDesc(**scaled, color_space="YCbCr"),  # type: ignore[arg-type]
         ProcessDesc(**scaled, width=8),  # type: ignore[arg-type]
         ProcessDesc(scale_height=24, scale_width=33),
         ProcessDesc(),
     ]
-    assert len({first.base, *(desc.bind(48, 64).base for desc in others)}) == 5
+    assert len({first.intermediate, *(desc.bind(48, 64).intermediate for desc in others)}) == 5
 
 
 @pytest.mark.parametrize("order", ["fchw", "fhwc", "cfhw", "whcf"])

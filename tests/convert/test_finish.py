@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import clips
 from framefeed import Resize, VideoDecoder
 from framefeed.convert import buffers, finish
-from framefeed.convert.cpu.base import BaseWriter
+from framefeed.convert.cpu.intermediate import IntermediateWriter
 from framefeed.convert.desc import BoundDesc, Draw, ProcessDesc
 from framefeed.convert.finish import Finisher
 from framefeed.media.native import NativeFrame
@@ -92,8 +92,8 @@ def _finished(frames: NDArray[np.uint8], bound: BoundDesc, draw: Draw) -> torch.
     for frame, place in zip(frames, bound.desc.places(length), strict=True):
         if place >= 0:
             kept = frame
-            if bound.base.crop is not None:
-                top, left, height, width = bound.base.crop
+            if bound.intermediate.crop is not None:
+                top, left, height, width = bound.intermediate.crop
                 kept = frame[:, top : top + height, left : left + width]
             finisher.finish(np.ascontiguousarray(kept), batch[1], int(place), draw)
     for untouched in (0, 2):
@@ -214,8 +214,8 @@ def test_from_the_file_to_the_batch(name: str, kind: Any, order: str, clip_folde
             **({} if kind == "byte" else {"normalized": True, **IMAGENET}),
         )
         bound = desc.bind(*stream.display_size)
-        assert (bound.base.crop is None) == (crop == "random_crop")
-        writer, finisher = BaseWriter(stream, bound.base), Finisher(bound)
+        assert (bound.intermediate.crop is None) == (crop == "random_crop")
+        writer, finisher = IntermediateWriter(stream, bound.intermediate), Finisher(bound)
         sample = finisher.empty(1, desc.num_frames(4))[0]
         for picture, place in zip(pictures, desc.places(4), strict=True):
             base = np.empty((3, *writer.output_size(picture)), np.uint8)
@@ -230,8 +230,8 @@ def test_ycbcr_from_the_file_to_the_batch(clip_folder: Path) -> None:
     stream, picture = VideoDecoder(path).index.stream, clips.linear_decode(path)[0]
     desc = ProcessDesc(color_space="YCbCr", width=31, height=21, normalized=True)
     bound = desc.bind(*stream.display_size)
-    base = np.empty((3, *bound.base_size), np.uint8)
-    BaseWriter(stream, bound.base).write(picture, base)
+    base = np.empty((3, *bound.intermediate_size), np.uint8)
+    IntermediateWriter(stream, bound.intermediate).write(picture, base)
     finisher = Finisher(bound)
     sample = finisher.empty(1, 1)[0]
     finisher.finish(base, sample, 0, Draw(0, 0, 0))
@@ -268,7 +268,7 @@ def test_memory_is_used_again(kind: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_base_of_the_wrong_size_is_refused() -> None:
     finisher = Finisher(ProcessDesc(width=4, height=4).bind(8, 8))
-    with pytest.raises(ValueError, match=r"bases of \(3, 4, 4\), got \(3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"intermediates of \(3, 4, 4\), got \(3, 8, 8\)"):
         finisher.finish(np.zeros((3, 8, 8), np.uint8), finisher.empty(1, 1)[0], 0, Draw(0, 0, 0))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from convert.test_base import STREAM
+from convert.test_intermediate import STREAM
 from framefeed.convert.cpu.rgb import Layout, RgbWriter
 from framefeed.convert.transforms import Geometry
 

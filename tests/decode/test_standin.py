@@ -365,10 +365,11 @@ def test_kept_as_decoded_where_that_is_less(gpu: StandIn, clip_folder: Path, tmp
     full, quarter = ProcessDesc(), ProcessDesc(scale_width=24, scale_height=16)
     path = samples.write_clip(tmp_path / "odd.mp4", frames=4, width=98, height=66)
     videos = VideoDataset([str(path)], processing={"default": full}).videos
-    assert videos[0].kept_size == (99, 98) and videos[0].frame_bytes == 99 * 98 and videos[0].base_bytes == 3 * 98 * 66
+    assert videos[0].kept_size == (99, 98) and videos[0].frame_bytes == 99 * 98
+    assert videos[0].intermediate_bytes == 3 * 98 * 66
     assert VideoDataset([str(path)], processing={"default": quarter}).videos[0].kept_size is None
     both = VideoDataset([str(path)], processing={"one": full, "two": quarter}).videos[0]
-    assert both.kept_size == (99, 98) and both.base_bytes == 3 * (98 * 66 + 24 * 16)
+    assert both.kept_size == (99, 98) and both.intermediate_bytes == 3 * (98 * 66 + 24 * 16)
     ten_bits = clips.make("hevc_10bit", clip_folder)
     assert VideoDataset([str(ten_bits)], processing={"default": full}).videos[0].kept_size is None
     on_cpu = dataclasses.replace(videos[0], on_cpu=True)
@@ -467,7 +468,7 @@ def test_streams_of_decoders_are_used_again(gpu: StandIn, clip_folder: Path) -> 
         for reader in readers:
             reader.read(numbers)
         gc.collect()
-        found.append(len(surfaces._lanes))
+        found.append(len(surfaces._contexts))
     assert found[-1] <= 2 * found[0], found  # how many are in use at a time is a matter of luck
 
 

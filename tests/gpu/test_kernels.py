@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed.convert.conversion import Conversion, SurfaceFormat
-from framefeed.convert.cpu.base import YCbCrWriter
+from framefeed.convert.cpu.intermediate import YCbCrWriter
 from framefeed.convert.cpu.rgb import RgbWriter
 from framefeed.convert.cuda.launch import batch_layout, convert, copy_pictures, finish, finish_pictures, placement
 from framefeed.convert.cuda.tables import TableRing, on_stream
@@ -321,9 +321,9 @@ def test_no_frames_are_no_launch(device: torch.device) -> None:
 def test_conversions_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="10 bits"):
         Conversion(SurfaceFormat.NV12, 10, (48, 64))
-    with pytest.raises(ValueError, match="stores RGB"):
+    with pytest.raises(ValueError, match="store RGB"):
         Conversion(SurfaceFormat.YUV444, 8, (48, 64), matrix=0)
-    with pytest.raises(ValueError, match="does not lie within"):
+    with pytest.raises(ValueError, match="is not inside"):
         Conversion(SurfaceFormat.NV12, 8, (48, 64), crop=(40, 0, 9, 9))
     assert Conversion(SurfaceFormat.NV12, 8, (48, 64), orientation=Orientation(1)).output_size == (64, 48)
 
@@ -349,7 +349,7 @@ def test_tables_of_the_wrong_kind_are_refused(device: torch.device) -> None:
 @pytest.mark.parametrize("color_space", ["RGB", "YCbCr"])
 def test_a_conversion_of_a_stream(color_space: Any) -> None:
     stream = dataclasses.replace(STREAM, pix_fmt="yuvj420p", color_space=1, orientation=Orientation(1))
-    kind = ProcessDesc(color_space=color_space, width=20, height=30, center_crop=True).bind(64, 48).base
+    kind = ProcessDesc(color_space=color_space, width=20, height=30, center_crop=True).bind(64, 48).intermediate
     conversion = Conversion.of(stream, kind, SurfaceFormat.NV12, 8)
     assert conversion.full_range and conversion.matrix == 1
     assert (conversion.upright_size, conversion.output_size) == ((64, 48), (30, 20))
@@ -370,7 +370,7 @@ def check_finished(device: torch.device, bound: BoundDesc, length: int = 2) -> N
     """Every sample of two batches, each with its own draw; one sample of each is not written to."""
     rng = np.random.default_rng(0)
     samples = len(DRAWS) + 1
-    frames = rng.integers(0, 256, (len(DRAWS), length, 3, *bound.base_size)).astype(np.uint8)
+    frames = rng.integers(0, 256, (len(DRAWS), length, 3, *bound.intermediate_size)).astype(np.uint8)
     finisher = Finisher(bound)
     expected = finisher.empty(samples, length)
     expected.view(torch.uint8).fill_(0x5A)
@@ -432,7 +432,7 @@ def check_at_once(
     stream = stream_of(pictures[0], 1, 1, orientation)
     bound = desc.bind(*stream.display_size)
     depth = pictures[0].format.components[0].bits
-    conversion = Conversion.of(stream, bound.base, FORMATS[pix_fmt], depth)
+    conversion = Conversion.of(stream, bound.intermediate, FORMATS[pix_fmt], depth)
     bases = torch.from_numpy(on_device(pictures, conversion, device, extra_pitch)).to(device)
     empty = torch.zeros((len(DRAWS) + 1, *bound.shape(2)), dtype=Finisher(bound).empty(1, 1).dtype)
     empty.view(torch.uint8).fill_(0x5A)
@@ -492,7 +492,7 @@ def test_pictures_of_usual_size_at_once(device: torch.device, scale: dict[str, A
 def test_pictures_of_another_size_are_refused(device: torch.device) -> None:
     sources, targets, placements = _sent(device, [[0, 0, 0]], [0], [[0, 0, 0]])
     bound = ProcessDesc(scale_width=20, scale_height=10).bind(48, 64)
-    with pytest.raises(ValueError, match=r"pictures become \(48, 64\), and the description is for \(10, 20\)"):
+    with pytest.raises(ValueError, match=r"gives \(48, 64\), but the description needs \(10, 20\)"):
         finish_pictures(Conversion(SurfaceFormat.NV12, 8, (48, 64)), bound, (1, 1, 1), sources, 64, targets, placements)
 
 

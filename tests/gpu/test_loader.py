@@ -83,12 +83,12 @@ def test_no_decoder_is_made_after_the_first_epoch(clip_folder: Path) -> None:
 
 def _allocated() -> int:
     """Device memory without that of streams and of decoders, which stays."""
-    from framefeed.convert.cuda.surfaces import Lane
+    from framefeed.convert.cuda.surfaces import StreamContext
     from framefeed.decode.nvdec.session_nvdec import NvdecSession
 
     stays: list[torch.Tensor | None] = []
     for thing in gc.get_objects():
-        if type(thing) is Lane:
+        if type(thing) is StreamContext:
             stays += [thing._scratch, *(ring._there for ring in (thing.placing, thing._converting, thing._copying))]
         elif type(thing) is NvdecSession:
             stays.append(thing._aside)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import clips
 from framefeed import LoaderStats, ProcessDesc, VideoIndex, VideoLoader
-from framefeed.convert.cpu.base import BaseWriter
-from framefeed.convert.desc import BaseKind, Changes, Draw
+from framefeed.convert.cpu.intermediate import IntermediateWriter
+from framefeed.convert.desc import Changes, Draw, IntermediateSpec
 from framefeed.plan.randomness import uniforms
 from framefeed.testing import samples
 from waiting import soon
@@ -109,7 +109,7 @@ def scaled_frame(path: str, frame: int, color_space: str, height: int, width: in
     if color_space == "YCbCr" and not (height or width) and not index.stream.orientation:
         return _repeated_planes(pictures[frame])
     resize = (height, width) if height or width else None
-    writer = BaseWriter(index.stream, BaseKind(color_space, resize, None))  # type: ignore[arg-type]
+    writer = IntermediateWriter(index.stream, IntermediateSpec(color_space, resize, None))  # type: ignore[arg-type]
     found = np.empty((3, height or upright_height, width or upright_width), np.uint8)
     writer.write(pictures[frame], found)
     return found

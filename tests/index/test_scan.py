@@ -164,7 +164,7 @@ def test_index_of_odd_names(tmp_path: Path, clip_folder: Path) -> None:
 def test_colours_that_come_beside_packets(tmp_path: Path) -> None:
     """A palette that only the container has: frames would be black."""
     path = write_clip(tmp_path / "palette.mov", codec="qtrle", frames=4, gop=None, pix_fmt="gray")
-    with pytest.raises(UnsupportedStream, match=r"palette\.mov: the container has its palette of colours"):
+    with pytest.raises(UnsupportedStream, match=r"palette\.mov: its colour palette is stored in the container"):
         VideoIndex.scan(path)
 
 

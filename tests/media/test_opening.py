@@ -27,7 +27,7 @@ from framefeed.testing.samples import write_clip
 ROOT = Path(framefeed.__file__).parent
 SECONDS = 5.0  # of a refusal; FFmpeg waits 20 s for the first packet of a session
 
-# Where PyAV opens a file itself: it writes one, or it stands for PyAV's users and reads what the benchmark has written.
+# Modules in which PyAV opens a file: they write one, or stand for users of PyAV.
 OPENERS = {
     "media/opening.py": ["r"],
     "testing/samples.py": ["w"],
@@ -135,7 +135,7 @@ def test_texts_that_name_others_are_refused(kind: str, tmp_path: Path) -> None:
             sources.append((str(path), file))
             for name, source in sources:
                 began = time.monotonic()
-                with pytest.raises(InvalidFile, match="names other files; framefeed reads one file") as caught:
+                with pytest.raises(InvalidFile, match="names other files; pass the video file") as caught:
                     VideoDecoder(source)
                 assert caught.value.path.startswith(name)
                 assert time.monotonic() - began < SECONDS

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from framefeed import Catalog, FrameIndexError, InvalidFile, SourceError, VideoDecoder
-from framefeed.catalog.catalog import NotInCatalog
+from framefeed import Catalog, FrameIndexError, InvalidFile, NotInCatalog, SourceError, VideoDecoder
 from framefeed.sampling import FrameValues, measure_luma, read_values
 
 from .conftest import LENGTHS, level

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from framefeed.batch.videos import Bases, OpenVideo, Videos
+from framefeed.batch.videos import Intermediates, OpenVideo, Videos
 from framefeed.convert.desc import BoundDesc, Changes, Draw, ProcessDesc
 from framefeed.convert.finish import Finisher
 from framefeed.errors import FrameSizeError
@@ -28,11 +28,11 @@ __all__ = [
     "SampleShape",
     "Samples",
     "draw_all",
-    "empty_bases",
+    "empty_intermediates",
     "locate_samples",
     "shape_conflict",
     "with_cameras",
-    "write_bases",
+    "write_intermediates",
 ]
 
 Place = tuple[int, int]
@@ -232,14 +232,14 @@ class Assembly:
                 found[key] = found.get(key, ()) + place
         return found
 
-    def put(self, bases: Bases, places: Sequence[Place]) -> None:
+    def put(self, bases: Intermediates, places: Sequence[Place]) -> None:
         """Writes a decoded frame to its places."""
         for row, k in places:
             draw = self.samples.draw(row)
             for name, bound in self.video(row, k).bound.items():
                 place = self.places[name][k]
                 if place >= 0:
-                    _finisher(bound).finish(bases[bound.base], self.rows[row][name], place, draw)
+                    _finisher(bound).finish(bases[bound.intermediate], self.rows[row][name], place, draw)
 
     def changes(self, row: int) -> dict[str, Changes]:
         """By name, what was done to a sample."""
@@ -318,7 +318,7 @@ def _size(bound: BoundDesc) -> str:
     return f"{width}x{height}"
 
 
-def write_bases(video: OpenVideo, picture: Any, out: Bases, frame: int) -> None:
+def write_intermediates(video: OpenVideo, picture: Any, out: Intermediates, frame: int) -> None:
     """Makes all bases of a decoded picture."""
     for kind, writer in video.writers.items():
         array = out[kind]
@@ -333,6 +333,6 @@ def write_bases(video: OpenVideo, picture: Any, out: Bases, frame: int) -> None:
         writer.write(picture, array)
 
 
-def empty_bases(shapes: Mapping[Any, tuple[int, int, int]]) -> dict[Any, NDArray[np.uint8]]:
+def empty_intermediates(shapes: Mapping[Any, tuple[int, int, int]]) -> dict[Any, NDArray[np.uint8]]:
     """Arrays for the bases of one frame."""
     return {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()}

@@ -13,14 +13,14 @@ from framefeed.batch.assembly import Assembly, Place, Samples, SampleShape
 from framefeed.batch.videos import OpenVideo, Videos
 from framefeed.convert.conversion import Conversion
 from framefeed.convert.cuda.launch import batch_layout, finish, placement
-from framefeed.convert.cuda.surfaces import Lane
-from framefeed.convert.desc import BaseKind, BoundDesc
+from framefeed.convert.cuda.surfaces import StreamContext
+from framefeed.convert.desc import BoundDesc, IntermediateSpec
 from framefeed.convert.finish import DTYPES
 from framefeed.cuda.driver import on_device
 from framefeed.cuda.timelines import Moment, Timeline, default_timeline
 from framefeed.decode.surface import SurfaceLayout
 
-__all__ = ["DeviceAssembly", "DeviceBases", "Frames", "Pictures", "finish_frames", "finish_pictures"]
+__all__ = ["DeviceAssembly", "DeviceIntermediates", "Frames", "Pictures", "finish_frames", "finish_pictures"]
 
 Frames = list[tuple[tuple[int, ...], Sequence[Place]]]
 """Frames for one batch: the addresses of their bases, and where they go."""
@@ -30,7 +30,7 @@ Pictures = list[tuple[Any, "DeviceAssembly", Place]]
 
 
 @dataclass(eq=False)
-class DeviceBases:
+class DeviceIntermediates:
     """What is kept of one frame, in device memory.
 
     Attributes:
@@ -41,7 +41,7 @@ class DeviceBases:
         in_use: After all of these moments it may be written again; the last one of each stream.
     """
 
-    arrays: dict[BaseKind | None, torch.Tensor]
+    arrays: dict[IntermediateSpec | None, torch.Tensor]
     addresses: tuple[int, ...]
     layout: SurfaceLayout | None = None
     ready: Moment | None = None
@@ -98,7 +98,7 @@ class DeviceAssembly(Assembly):
             default_timeline(device).wait_for(self.written)
 
 
-def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
+def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: StreamContext) -> None:
     """Launches what makes the final values of frames: once for each description, whatever the number of batches."""
     work: dict[tuple[int, Any], tuple[BoundDesc, list[tuple[int, int, tuple[int, int, int]]]]] = {}
     for assembly, frames in batches.items():
@@ -114,7 +114,7 @@ def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
                     if found is None:
                         found = work[id(own), layout.steps] = (own, [])
                     how = _placement(own, assembly, row)
-                    which = 0 if len(addresses) == 1 else list(video.base_shapes).index(own.base)
+                    which = 0 if len(addresses) == 1 else list(video.intermediate_shapes).index(own.intermediate)
                     found[1].append((addresses[which], layout.address(row, order[k]), how))
     for (_, steps), (own, entries) in work.items():
         for low in range(0, len(entries), lane.placing.capacity):
@@ -124,11 +124,11 @@ def finish_frames(batches: Mapping[DeviceAssembly, Frames], lane: Lane) -> None:
 
 
 def finish_pictures(
-    video: OpenVideo, conversions: Mapping[BaseKind, Conversion], pictures: Pictures, lane: Lane
+    video: OpenVideo, conversions: Mapping[IntermediateSpec, Conversion], pictures: Pictures, lane: StreamContext
 ) -> None:
     """Launches what makes the final values of pictures, once for each description; nothing lies in between."""
     for name, own in video.bound.items():
-        conversion = conversions[own.base]
+        conversion = conversions[own.intermediate]
         plain = _is_plain(own)
         by_steps: dict[Any, tuple[list[Any], list[int], list[tuple[int, int, int]]]] = {}
         for picture, assembly, (row, k) in pictures:
@@ -149,7 +149,7 @@ def finish_pictures(
 
 
 def _placement(own: BoundDesc, assembly: DeviceAssembly, row: int) -> tuple[int, int, int]:
-    moves = own.desc.random_flip or own.base_size != own.output_size
+    moves = own.desc.random_flip or own.intermediate_size != own.output_size
     return placement(own, assembly.samples.draw(row)) if moves else (0, 0, 0)
 
 
@@ -157,4 +157,4 @@ def _is_plain(own: BoundDesc) -> bool:
     """Whether what is kept of a frame is already what goes into the batch."""
     desc = own.desc
     plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
-    return plain and own.base_size == own.output_size
+    return plain and own.intermediate_size == own.output_size

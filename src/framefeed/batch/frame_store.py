@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.batch.videos import Bases
-from framefeed.convert.desc import BaseKind
+from framefeed.batch.videos import Intermediates
+from framefeed.convert.desc import IntermediateSpec
 
 __all__ = ["FrameStore"]
 
-Shapes = tuple[tuple[BaseKind, tuple[int, ...]], ...]
+Shapes = tuple[tuple[IntermediateSpec, tuple[int, ...]], ...]
 
 
 class FrameStore:
@@ -32,12 +32,12 @@ class FrameStore:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._free: dict[Shapes, list[Bases]] = {}
+        self._free: dict[Shapes, list[Intermediates]] = {}
         self._lock = threading.Lock()
         self.num_bytes = 0
         self.peak_bytes = 0
 
-    def allocate(self, shapes: Mapping[BaseKind, tuple[int, int, int]]) -> Bases:
+    def allocate(self, shapes: Mapping[IntermediateSpec, tuple[int, int, int]]) -> Intermediates:
         """Arrays for one frame, with whatever is in them."""
         key = tuple(shapes.items())
         size = sum(int(np.prod(shape)) for shape in shapes.values())
@@ -51,7 +51,7 @@ class FrameStore:
             self.peak_bytes = max(self.peak_bytes, self.num_bytes)
         return {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()}
 
-    def give_back(self, bases: Bases) -> None:
+    def give_back(self, bases: Intermediates) -> None:
         """Takes arrays back that nobody looks at any more."""
         key = tuple((kind, array.shape) for kind, array in bases.items())
         with self._lock:
@@ -66,7 +66,7 @@ class FrameStore:
     def _drop_one(self) -> bool:
         for key, free in self._free.items():
             if free:
-                dropped: Mapping[BaseKind, NDArray[np.uint8]] = free.pop()
+                dropped: Mapping[IntermediateSpec, NDArray[np.uint8]] = free.pop()
                 self.num_bytes -= sum(array.nbytes for array in dropped.values())
                 return True
             del key

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from framefeed._util.lazy_property import cached_property
 from framefeed._util.process.fork import in_forked_children
-from framefeed.convert.cpu.base import BaseWriter
-from framefeed.convert.desc import BaseKind, BoundDesc, ProcessDesc
+from framefeed.convert.cpu.intermediate import IntermediateWriter
+from framefeed.convert.desc import BoundDesc, IntermediateSpec, ProcessDesc
 from framefeed.decode.nvdec.capabilities import PixelFormat, pixel_format
 from framefeed.device import Fallback, choose_decoder
 from framefeed.errors import FrameSizeError
@@ -25,13 +25,13 @@ from framefeed.source import PacketSource, media_of, open_source
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bases", "OpenVideo", "Videos", "bind", "open_video"]
+__all__ = ["Intermediates", "OpenVideo", "Videos", "bind", "open_video"]
 
 MAX_OPEN = 512  # each is a packet table and a few small objects; files themselves are opened and closed elsewhere
 
 LEAST_SAVING = 0.75  # of the bytes of bases that decoded pictures may have to be kept in their place
 
-Bases = Mapping[BaseKind, NDArray[np.uint8]]
+Intermediates = Mapping[IntermediateSpec, NDArray[np.uint8]]
 """What is made of one decoded picture: an 8-bit array for each kind that a description asks for."""
 
 
@@ -54,25 +54,25 @@ class OpenVideo:
     index: VideoIndex
     source: PacketSource
     bound: Mapping[str, BoundDesc]
-    writers: Mapping[BaseKind, BaseWriter]
+    writers: Mapping[IntermediateSpec, IntermediateWriter]
     starts: NDArray[np.int64]
     on_cpu: bool = True
     conversions: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
-    def base_shapes(self) -> dict[BaseKind, tuple[int, int, int]]:
+    def intermediate_shapes(self) -> dict[IntermediateSpec, tuple[int, int, int]]:
         """The shape of each base."""
-        return {bound.base: (3, *bound.base_size) for bound in self.bound.values()}
+        return {bound.intermediate: (3, *bound.intermediate_size) for bound in self.bound.values()}
 
     @cached_property
-    def base_bytes(self) -> int:
+    def intermediate_bytes(self) -> int:
         """Bytes of all bases of one frame."""
-        return sum(3 * height * width for _, height, width in self.base_shapes.values())
+        return sum(3 * height * width for _, height, width in self.intermediate_shapes.values())
 
     @cached_property
     def shares_no_base(self) -> bool:
         """Whether each description has a base of its own."""
-        return len(self.base_shapes) == len(self.bound)
+        return len(self.intermediate_shapes) == len(self.bound)
 
     @cached_property
     def kept_size(self) -> tuple[int, int] | None:
@@ -87,12 +87,12 @@ class OpenVideo:
             return None
         lines, columns = (side + side % 2 for side in (stream.height, stream.width))
         kept = (lines * 3 // 2, columns)
-        return kept if kept[0] * kept[1] <= LEAST_SAVING * self.base_bytes else None
+        return kept if kept[0] * kept[1] <= LEAST_SAVING * self.intermediate_bytes else None
 
     @cached_property
     def frame_bytes(self) -> int:
         """Bytes of one frame that is kept."""
-        return self.base_bytes if self.kept_size is None else self.kept_size[0] * self.kept_size[1]
+        return self.intermediate_bytes if self.kept_size is None else self.kept_size[0] * self.kept_size[1]
 
 
 class Videos:
@@ -157,14 +157,14 @@ def open_video(
 ) -> OpenVideo:
     """A video that is to be read; the arguments are those of ``Videos`` and of ``OpenVideo``."""
     bound = {each: bind(each, desc, index) for each, desc in processing.items()}
-    kinds = {each.base for each in bound.values()}
+    kinds = {each.intermediate for each in bound.values()}
     packets = index.packets
     return OpenVideo(
         name,
         index,
         source,
         bound,
-        {kind: BaseWriter(index.stream, kind) for kind in kinds},
+        {kind: IntermediateWriter(index.stream, kind) for kind in kinds},
         packets.start[packets.frames],
         device.type == "cpu" or bool(choose_decoder(index, device, fallback)),
     )

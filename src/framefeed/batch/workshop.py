@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from framefeed._util.limits import available_cpus
-from framefeed.batch.assembly import Assembly, Place, Samples, SampleShape, write_bases
+from framefeed.batch.assembly import Assembly, Place, Samples, SampleShape, write_intermediates
 from framefeed.batch.frame_store import FrameStore
-from framefeed.batch.videos import Bases, OpenVideo, Videos
+from framefeed.batch.videos import Intermediates, OpenVideo, Videos
 from framefeed.batch.work import Taken
 from framefeed.decode.default import cpu_engine
 from framefeed.decode.session import Taker
@@ -154,11 +154,11 @@ class CpuWorkshop:
         """Begins a batch."""
         return Assembly(videos, samples, shape, stacked=True)
 
-    def allocate(self, video: OpenVideo) -> Bases:
+    def allocate(self, video: OpenVideo) -> Intermediates:
         """Memory for a frame that will be kept."""
-        return self._store.allocate(video.base_shapes)
+        return self._store.allocate(video.intermediate_shapes)
 
-    def give_back(self, bases: Bases) -> None:
+    def give_back(self, bases: Intermediates) -> None:
         """Takes memory back that nobody looks at any more."""
         self._store.give_back(bases)
 
@@ -167,7 +167,7 @@ class CpuWorkshop:
         for taken in pictures:
             bases = taken.bases if taken.bases is not None else self._scratch(video)
             try:
-                write_bases(video, taken.picture, bases, taken.number)
+                write_intermediates(video, taken.picture, bases, taken.number)
             except FrameSizeError as error:
                 taken.error = error
                 continue
@@ -180,16 +180,16 @@ class CpuWorkshop:
             if taken.bases is not None:
                 self.give_back(taken.bases)
 
-    def _scratch(self, video: OpenVideo) -> Bases:
+    def _scratch(self, video: OpenVideo) -> Intermediates:
         """This thread's own memory for a frame that will not be kept."""
-        shapes = video.base_shapes
-        found: tuple[Any, Bases] | None = getattr(self._local, "scratch", None)
+        shapes = video.intermediate_shapes
+        found: tuple[Any, Intermediates] | None = getattr(self._local, "scratch", None)
         if found is None or (found[0] is not shapes and found[0] != shapes):
             found = (shapes, {kind: np.empty(shape, np.uint8) for kind, shape in shapes.items()})
             self._local.scratch = found
         return found[1]
 
-    def put(self, assembly: Assembly, frames: Sequence[tuple[Bases, Sequence[Place]]]) -> None:
+    def put(self, assembly: Assembly, frames: Sequence[tuple[Intermediates, Sequence[Place]]]) -> None:
         """Writes frames to their places in a batch."""
         for bases, places in frames:
             assembly.put(bases, places)

@@ -13,14 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from framefeed.batch.assembly import Assembly, Place, Samples, SampleShape, write_bases
-from framefeed.batch.assembly_cuda import DeviceAssembly, DeviceBases, Frames, Pictures, finish_frames, finish_pictures
+from framefeed.batch.assembly import Assembly, Place, Samples, SampleShape, write_intermediates
+from framefeed.batch.assembly_cuda import (
+    DeviceAssembly,
+    DeviceIntermediates,
+    Frames,
+    Pictures,
+    finish_frames,
+    finish_pictures,
+)
 from framefeed.batch.switching import Switching
 from framefeed.batch.videos import OpenVideo, Videos
 from framefeed.batch.work import Taken
 from framefeed.batch.workshop import decode_on_cpu
 from framefeed.convert.conversion import Conversion
-from framefeed.convert.cuda.surfaces import Lane, lane_of, surface_format
+from framefeed.convert.cuda.surfaces import StreamContext, context_of, surface_format
 from framefeed.cuda.driver import DEFAULT_STREAM, new_stream, on_device
 from framefeed.cuda.timelines import Moment, Timeline, default_timeline
 from framefeed.decode.default import cuda_engine
@@ -53,16 +60,16 @@ class _Lanes:
     """Streams for work that belongs to no decoder, as many as are used at a time."""
 
     def __init__(self) -> None:
-        self._idle: dict[int, list[Lane]] = {}
+        self._idle: dict[int, list[StreamContext]] = {}
 
     @contextlib.contextmanager
-    def borrow(self, device: int) -> Iterator[Lane]:
+    def borrow(self, device: int) -> Iterator[StreamContext]:
         """A stream that nobody else uses meanwhile."""
         idle = self._idle.setdefault(device, [])
         try:
             lane = idle.pop()
         except IndexError:
-            lane = Lane(new_stream(device))
+            lane = StreamContext(new_stream(device))
         try:
             yield lane
         finally:
@@ -94,7 +101,7 @@ class CudaWorkshop:
         self.frames_ahead = FRAMES_AHEAD * self._engine.max_threads
         self.groups_ahead = self._engine.max_threads + GROUPS_AHEAD
         self._lock = threading.Lock()
-        self._free: dict[Any, list[DeviceBases]] = {}
+        self._free: dict[Any, list[DeviceIntermediates]] = {}
         self.memory_held = 0
         self.memory_peak = 0
 
@@ -128,10 +135,10 @@ class CudaWorkshop:
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
-    def allocate(self, video: OpenVideo) -> DeviceBases:
+    def allocate(self, video: OpenVideo) -> DeviceIntermediates:
         """Memory for a frame that will be kept."""
         shapes: Mapping[Any, tuple[int, ...]] = (
-            video.base_shapes if video.kept_size is None else {None: video.kept_size}
+            video.intermediate_shapes if video.kept_size is None else {None: video.kept_size}
         )
         size = video.frame_bytes
         with self._lock:
@@ -146,12 +153,12 @@ class CudaWorkshop:
             arrays = {
                 kind: torch.empty(shape, dtype=torch.uint8, device=self._device) for kind, shape in shapes.items()
             }
-        bases = DeviceBases(arrays, tuple(array.data_ptr() for array in arrays.values()), _kept_layout(video))
+        bases = DeviceIntermediates(arrays, tuple(array.data_ptr() for array in arrays.values()), _kept_layout(video))
         allocated = default_timeline(self._number).now()
         bases.in_use[allocated.timeline] = allocated
         return bases
 
-    def give_back(self, bases: DeviceBases) -> None:
+    def give_back(self, bases: DeviceIntermediates) -> None:
         """Takes memory back; it is written to again after all that was queued for it."""
         key = tuple((kind, tuple(array.shape)) for kind, array in bases.arrays.items())
         with self._lock:
@@ -174,9 +181,9 @@ class CudaWorkshop:
             for taken in pictures:
                 self._upload(video, taken)
             return
-        self._take_on(lane_of(pictures[0].picture.stream), video, pictures)
+        self._take_on(context_of(pictures[0].picture.stream), video, pictures)
 
-    def _take_on(self, lane: Lane, video: OpenVideo, pictures: Sequence[Taken]) -> None:
+    def _take_on(self, lane: StreamContext, video: OpenVideo, pictures: Sequence[Taken]) -> None:
         """The same for pictures that can be read on a stream; all have one layout."""
         layout = pictures[0].picture.layout
         conversions = _way(video, layout).conversions
@@ -191,7 +198,7 @@ class CudaWorkshop:
             self._convert(video, conversions, lane, pictures[low : low + at_once])
 
     def _convert(
-        self, video: OpenVideo, conversions: Sequence[Conversion], lane: Lane, pictures: Sequence[Taken]
+        self, video: OpenVideo, conversions: Sequence[Conversion], lane: StreamContext, pictures: Sequence[Taken]
     ) -> None:
         """Launches all that has to be done for a few pictures."""
         batches: dict[DeviceAssembly, Frames] = {}
@@ -218,8 +225,8 @@ class CudaWorkshop:
                 straight.append((taken.picture, assembly, place))  # type: ignore[arg-type]
                 continue
             else:
-                begin = lane.scratch(_scratch_frames(video) * video.base_bytes)
-                addresses = _parts(video, begin + number * video.base_bytes)
+                begin = lane.scratch(_scratch_frames(video) * video.intermediate_bytes)
+                addresses = _parts(video, begin + number * video.intermediate_bytes)
             surfaces.append(taken.picture)
             targets.append(addresses)
             for assembly, places in taken.places:
@@ -227,7 +234,7 @@ class CudaWorkshop:
         for which, conversion in enumerate(conversions if surfaces else ()):
             lane.convert(conversion, surfaces, [addresses[which] for addresses in targets])
         if straight:
-            finish_pictures(video, dict(zip(video.base_shapes, conversions, strict=True)), straight, lane)
+            finish_pictures(video, dict(zip(video.intermediate_shapes, conversions, strict=True)), straight, lane)
         finish_frames(batches, lane)
         self._end(lane, pictures, batches)
 
@@ -240,7 +247,7 @@ class CudaWorkshop:
             if taken.bases is not None:
                 self.give_back(taken.bases)
 
-    def _end(self, lane: Lane, pictures: Sequence[Taken], batches: Iterable[DeviceAssembly]) -> None:
+    def _end(self, lane: StreamContext, pictures: Sequence[Taken], batches: Iterable[DeviceAssembly]) -> None:
         done = lane.timeline.now()
         for taken in pictures:
             if taken.bases is not None:
@@ -251,9 +258,9 @@ class CudaWorkshop:
 
     def _upload(self, video: OpenVideo, taken: Taken) -> None:
         """Converts a picture that was decoded on the CPU, and copies the result."""
-        arrays = {kind: np.empty(shape, np.uint8) for kind, shape in video.base_shapes.items()}
+        arrays = {kind: np.empty(shape, np.uint8) for kind, shape in video.intermediate_shapes.items()}
         try:
-            write_bases(video, taken.picture, arrays, taken.number)
+            write_intermediates(video, taken.picture, arrays, taken.number)
         except FrameSizeError as error:
             taken.error = error
             return
@@ -273,7 +280,7 @@ class CudaWorkshop:
             finish_frames(batches, lane)
             self._end(lane, [taken], batches)
 
-    def put(self, assembly: Assembly, frames: Sequence[tuple[DeviceBases, Sequence[Place]]]) -> None:
+    def put(self, assembly: Assembly, frames: Sequence[tuple[DeviceIntermediates, Sequence[Place]]]) -> None:
         """Writes kept frames to their places in a batch."""
         assert isinstance(assembly, DeviceAssembly)
         with on_device(self._number), _LANES.borrow(self._number) as lane:
@@ -360,7 +367,7 @@ def _allocated(batches: Iterable[DeviceAssembly]) -> Iterator[Moment]:
     return (moment for batch in batches for moment in batch.allocated)
 
 
-def _in_use(kept: Iterable[DeviceBases]) -> Iterator[Moment]:
+def _in_use(kept: Iterable[DeviceIntermediates]) -> Iterator[Moment]:
     """When nobody uses memory any more that is to be written to."""
     return (moment for bases in kept for moment in bases.in_use.values())
 
@@ -372,7 +379,7 @@ def _goes_through(taken: Taken, video: OpenVideo) -> bool:
 
 def _scratch_frames(video: OpenVideo) -> int:
     """How many frames' bases are made at once to be put into batches; always as many, so that memory does not grow."""
-    return max(1, min(MAX_SCRATCH_FRAMES, MAX_SCRATCH // max(1, video.base_bytes)))
+    return max(1, min(MAX_SCRATCH_FRAMES, MAX_SCRATCH // max(1, video.intermediate_bytes)))
 
 
 def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:
@@ -393,7 +400,7 @@ def _goes_straight(taken: Taken, video: OpenVideo) -> bool:
 def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:
     """The addresses of a frame's bases that lie one behind the other."""
     addresses = []
-    for channels, height, width in video.base_shapes.values():
+    for channels, height, width in video.intermediate_shapes.values():
         addresses.append(begin)
         begin += channels * height * width
     return tuple(addresses)
@@ -432,8 +439,8 @@ def _conversions(video: OpenVideo, layout: SurfaceLayout) -> tuple[Conversion, .
     bits = format_.bits if format_ is not None else 8
     as_it_is = replace(stream, height=layout.height, width=layout.width)
     format_name = surface_format(layout.format)
-    found = tuple(Conversion.of(as_it_is, kind, format_name, bits) for kind in video.base_shapes)
-    sizes = [shape[1:] for shape in video.base_shapes.values()]
+    found = tuple(Conversion.of(as_it_is, kind, format_name, bits) for kind in video.intermediate_shapes)
+    sizes = [shape[1:] for shape in video.intermediate_shapes.values()]
     return found if [conversion.output_size for conversion in found] == sizes else ()
 
 

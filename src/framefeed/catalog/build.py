@@ -1,4 +1,4 @@
-"""Builds a catalog: finds out what has changed, scans that, and writes the whole anew."""
+"""Builds a catalog: finds changed files, scans them, and writes the catalog."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from framefeed.media.media import Fingerprint, PathMedia
 
 __all__ = ["build_file"]
 
-# Finished scans are saved when any of these is reached: what a killed build loses at most.
+# Finished scans are saved when any of these is reached, which bounds the loss of a killed build.
 SAVE_SECONDS = 5.0
 MIN_FILES = 8  # up to here a scan is done before a progress bar could be read
 SAVE_FILES = 2000
 SAVE_PACKETS = 1 << 20  # about 40 MB
 
-SHOWN = 3  # bad files that an error names
+SHOWN = 3  # bad files named in an error
 
 Pick = tuple[Rows, int]
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -59,18 +59,18 @@ def build_file(
 ) -> CatalogFile:
     """Builds the file; see ``Catalog.build``.
 
-    Where no video could be indexed, a catalog that has some is not replaced, and none is made for paths that lead
-    nowhere: a wrong name or a disk that is not there would cost all that is known.
+    If no video could be indexed, a catalog with videos is not replaced, and paths that match nothing do not create one:
+    a wrong path or an unmounted disk would otherwise discard all known videos.
 
     Args:
-        paths, catalog, on_error, num_workers, progress, timeout_seconds: As there.
-        is_own: Whether it is the caller's own, in a folder for its work: then it may be without videos, and what has
-            its name is replaced.
+        paths, catalog, on_error, num_workers, progress, timeout_seconds: As for ``Catalog.build``.
+        is_own: Whether the caller owns the file, in a working folder of its own; then the catalog may be empty, and an
+            existing file is replaced.
     """
     if on_error not in ("report", "raise"):
-        raise ValueError(f"on_error={on_error!r} should be 'report' or 'raise'")
+        raise ValueError(f"on_error={on_error!r} must be 'report' or 'raise'")
     if num_workers is not None and num_workers < 1:
-        raise ValueError(f"num_workers={num_workers} should be at least 1, or None for one a CPU")
+        raise ValueError(f"num_workers={num_workers} must be at least 1, or None for one per CPU")
     target = absolute(os.fspath(catalog))
     old = _existing(target, is_own=is_own)
     _check_writable(target)
@@ -94,22 +94,22 @@ def build_file(
 
 
 def _existing(target: str, *, is_own: bool) -> CatalogFile | None:
-    """The catalog that is there already, where it can be used."""
+    """Returns the existing catalog, if it can be used."""
     path = Path(target)
     if path.is_dir():
-        raise CatalogError(target, "a folder; give the catalog a file name in it")
+        raise CatalogError(target, "a folder; name a file in it for the catalog")
     if path.suffix.lower() in VIDEO_SUFFIXES and path.exists():
-        raise CatalogError(target, "a video file by its name; the catalog would replace it: choose another name")
+        raise CatalogError(target, "named like a video file, which the catalog would replace; choose another name")
     if not is_own:
         _check_replaceable(target)
     try:
         found = CatalogFile(target)
     except ForeignFile:
-        raise CatalogError(target, "another Arrow file; the catalog would replace it: choose another name") from None
+        raise CatalogError(target, "another Arrow file, which the catalog would replace; choose another name") from None
     except CatalogError:  # missing, damaged or of another version
         return None
     if found.is_store:
-        raise CatalogError(target, "that of a packet store; the catalog would replace it: choose another name")
+        raise CatalogError(target, "the catalog of a packet store, which would be replaced; choose another name")
     with suppress(CatalogError):
         found.check()
         return found
@@ -117,24 +117,24 @@ def _existing(target: str, *, is_own: bool) -> CatalogFile | None:
 
 
 def _check_replaceable(target: str) -> None:
-    """Refuses to replace what is no catalog. One that is damaged or cut off begins as a whole one does."""
+    """Refuses to replace a file that is not a catalog. A damaged or truncated catalog starts like a complete one."""
     try:
         status = os.stat(target)
-    except OSError:  # there is none, or writing will tell
+    except OSError:  # missing, or writing fails later
         return
     if not stat.S_ISREG(status.st_mode):
-        raise CatalogError(target, "a device or a pipe; it would be replaced: choose another name")
+        raise CatalogError(target, "a device or a pipe, which the catalog would replace; choose another name")
     try:
         may_be_one = begins_as_catalog(target)
     except OSError as error:
-        why = f"cannot be read ({error.strerror}), so it may be no catalog"
-        raise CatalogError(target, f"{why}; it would be replaced: choose another name") from error
+        why = f"cannot be read ({error.strerror}), so it may not be a catalog"
+        raise CatalogError(target, f"{why}; writing would replace it: choose another name") from error
     if not may_be_one:
-        raise CatalogError(target, "not a catalog; it would be replaced: choose another name")
+        raise CatalogError(target, "not a catalog; writing would replace it: choose another name")
 
 
 def _check_writable(target: str) -> None:
-    """Better now than after an hour of scanning."""
+    """Fails now rather than after an hour of scanning."""
     try:
         with open(temporary_name(target), "xb") as probe:
             os.unlink(probe.name)
@@ -145,12 +145,12 @@ def _check_writable(target: str) -> None:
 
 
 class _Known:
-    """What is known of files: from the catalog that is there, from parts that are left, and from scanning.
+    """State of the build: files known from the existing catalog, from saved parts, and from scanning.
 
     Args:
         target: Absolute path of the catalog.
-        old: The catalog that is there.
-        timeout_seconds: How long a scan may take.
+        old: The existing catalog.
+        timeout_seconds: Time limit of a scan.
         strict: Whether a bad file ends the build.
     """
 
@@ -161,7 +161,7 @@ class _Known:
         self._scanner = f"framefeed {FRAMEFEED}, av {installed_version('av')}"
         self._before: dict[tuple[str, int, int], Pick | BadEntry] = {}
         for source in [*([old] if old is not None else []), *self.parts.found]:
-            self._remember(source, os.path.dirname(target))  # parts have absolute paths anyway
+            self._remember(source, os.path.dirname(target))  # parts have absolute paths
         self._fingerprints: dict[str, Fingerprint] = {}
         self._picks: dict[str, Pick] = {}
         self._bad: dict[str, BadEntry] = {}
@@ -179,13 +179,16 @@ class _Known:
             self._before[resolve(path, folder), size, mtime_ns] = (source, number)
 
     def _is_final(self, entry: BadEntry) -> bool:
-        """Whether another scan would say the same: not after an update, with more time, or when a disk is back."""
+        """Returns whether another scan would fail the same way.
+
+        After an update, with more time, or once a disk is back it might not.
+        """
         if entry.error == TIMEOUT and self.timeout_seconds > entry.timeout_seconds:
             return False
         return entry.scanner == self._scanner and entry.error not in ("SourceError", "FileChanged")
 
     def has(self, path: str) -> bool:
-        """Whether the file as it is now needs no scan."""
+        """Returns whether the file in its present state needs no scan."""
         try:
             fingerprint = PathMedia(path).fingerprint
         except SourceError as error:
@@ -200,7 +203,7 @@ class _Known:
         return found is not None
 
     def add(self, path: str, outcome: Outcome) -> None:
-        """Notes what a scan found."""
+        """Adds the result of a scan."""
         if isinstance(outcome, Failure):
             self.fail(path, outcome, self._fingerprints[path])
         else:
@@ -208,7 +211,7 @@ class _Known:
             self._pending_packets += len(outcome.packets)
 
     def fail(self, path: str, failure: Failure, fingerprint: Fingerprint | None) -> None:
-        """Notes a bad file, or raises its error."""
+        """Adds a bad file, or raises its error."""
         size, mtime_ns = fingerprint or (None, None)
         seconds = self.timeout_seconds
         entry = BadEntry(path, failure.reason, failure.error, size, mtime_ns, self._scanner, seconds)
@@ -223,11 +226,11 @@ class _Known:
 
     @property
     def num_bad(self) -> int:
-        """How many bad files there are so far."""
+        """Number of bad files so far."""
         return len(self._bad)
 
     def save_if_due(self) -> None:
-        """Saves finished scans from time to time."""
+        """Saves finished scans if a limit is reached."""
         count = len(self._pending) + len(self._pending_bad)
         late = time.monotonic() - self._saved_at > SAVE_SECONDS
         if count and (late or count >= SAVE_FILES or self._pending_packets >= SAVE_PACKETS):
@@ -240,26 +243,26 @@ class _Known:
         self._saved_at = time.monotonic()
 
     def _encoded(self) -> Any:
-        # In the order of the files, as far as it goes: neighbours are copied together later.
+        # Follow the order of the files as far as possible: neighbours are copied together later.
         order = {path: number for number, path in enumerate(self._fingerprints)}
         return encode(sorted(self._pending, key=lambda index: order[index.path]))
 
     def give_up(self) -> None:
-        """Saves what is finished, if that is possible, and leaves it to the next build."""
+        """Tries to save finished scans for the next build."""
         try:
             if self._pending or any(entry.size is not None for entry in self._pending_bad):
                 self.save()
         except CatalogError:
-            pass  # the error that ends the build is the one to tell
+            pass  # report the error that ended the build
         finally:
             self.parts.leave()
 
     def forget_bad(self) -> None:
-        """Leaves no notes of bad files beside a catalog that they have nothing to do with."""
+        """Drops entries of bad files that do not belong to this catalog."""
         self._pending_bad = []
 
     def results(self) -> tuple[dict[str, Pick], dict[str, BadEntry]]:
-        """Rows and bad files by absolute path."""
+        """Returns rows and bad files by absolute path."""
         for source in [*self.parts.own, Rows([self._encoded()])]:
             self._picks.update((path, (source, number)) for number, path in enumerate(source.paths()))
         return self._picks, self._bad
@@ -299,16 +302,16 @@ def _write(
 
 
 def _check_empty(target: str, old: CatalogFile | None, bad: Sequence[BadEntry]) -> None:
-    """Refuses to write a catalog without videos in the place of one with videos, or for paths that lead nowhere."""
+    """Refuses to replace a catalog with videos by an empty one, and to create one for paths that match nothing."""
     more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
     why = "; ".join(f"{entry.path}: {entry.reason}" for entry in bad[:SHOWN]) + more
-    none = f"no video could be indexed ({why or 'nothing to index was given'})"
-    delete = "delete it first where an empty catalog is meant"
+    none = f"no video could be indexed ({why or 'no paths were given'})"
+    delete = "delete it first if you want an empty catalog"
     if old is not None and len(old):
-        raise CatalogError(target, f"{none}; this catalog stays as it is, with {len(old):,} videos: {delete}")
+        raise CatalogError(target, f"{none}; this catalog is kept, with {len(old):,} videos: {delete}")
     if old is None and os.path.exists(target) and os.path.getsize(target):
-        raise CatalogError(target, f"{none}; this file, a damaged catalog or an old one, stays as it is: {delete}")
-    # A file that is there and no video is worth a note: it is not looked at again.
+        raise CatalogError(target, f"{none}; this file, a damaged or old catalog, is kept: {delete}")
+    # Record an existing file that is not a video, so that it is not scanned again.
     if bad and all(entry.size is None for entry in bad):
         raise CatalogError(target, f"not written: {none}")
 

@@ -18,15 +18,15 @@ from framefeed._util.lazy_property import cached_property
 from framefeed.catalog.arrow_file import CatalogFile
 from framefeed.catalog.catalog_rows import common_schema, decode, row_path
 from framefeed.catalog.paths import STORE_CATALOG, UNFINISHED, absolute, candidates, path_hash, resolve
-from framefeed.errors import CatalogError, FramefeedError, FrameIndexError
+from framefeed.errors import CatalogError, FrameIndexError, NotInCatalog
 from framefeed.index.video_index import VideoIndex
 
 if TYPE_CHECKING:
     from framefeed.catalog.build import Paths
 
-__all__ = ["BadFile", "Catalog", "NotInCatalog"]
+__all__ = ["BadFile", "Catalog"]
 
-MAX_CACHED = 256  # an index in use is never dropped; this many more stay for the next lookup, about 10 kB each
+MAX_CACHED = 256  # indexes in use are never dropped; this many more stay for the next lookup, about 10 kB each
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,18 @@ class BadFile:
     reason: str
 
 
-class NotInCatalog(FramefeedError, KeyError, IndexError):
-    """The catalog has no such video."""
-
-
 class Catalog:
-    """The indexes of many videos, in one Arrow file that is mapped into memory and read as needed.
+    """The indexes of many videos in one memory-mapped Arrow file.
 
-    Opening takes time for each few thousand videos, not for each, and a lookup takes the same time however many there
-    are. The file is a table with one row a video; pyarrow, pandas, Polars and DuckDB read it.
+    The time to open grows with the number of record batches (thousands of videos each), and a lookup takes the same
+    time for any number of videos. The file is a table with one row per video; pyarrow, pandas, Polars and DuckDB read
+    it.
 
-    A path that was given as an absolute one is stored as it is. A relative one is stored relative to the catalog's
-    folder where the file lies below it, so that the catalog and the videos can be moved together, and as an absolute
-    one otherwise. For a lookup any spelling of the path will do.
+    Absolute paths are stored as given. Relative paths are stored relative to the catalog's folder if the file is below
+    it, so that the catalog and the videos can be moved together, and as absolute paths otherwise. A lookup accepts any
+    spelling of the path.
 
-    A catalog may be used by several threads, is safe to use after a fork, and is pickled by its path.
+    A catalog is safe to use from several threads and after a fork, and is pickled by its path.
 
     Example:
         >>> catalog = Catalog.build("videos/", "catalog.arrow")  # doctest: +SKIP
@@ -75,14 +72,14 @@ class Catalog:
             path: The file, or the folder of a packet store.
 
         Raises:
-            CatalogError: It is missing, damaged, no catalog, or of another version.
+            CatalogError: The catalog is missing, damaged, not a catalog, or of another version.
         """
         name = absolute(os.fspath(path))
         inside = os.path.join(name, STORE_CATALOG)
         if os.path.isfile(inside):
             return cls(CatalogFile(inside))
         if os.path.isfile(os.path.join(name, UNFINISHED)):
-            raise CatalogError(name, "an unfinished packet store; go on with the same framefeed pack command")
+            raise CatalogError(name, "an unfinished packet store; rerun the same framefeed pack command to resume")
         return cls(CatalogFile(name))
 
     @classmethod
@@ -98,25 +95,25 @@ class Catalog:
     ) -> Catalog:
         """Indexes files and writes the catalog.
 
-        Where the catalog exists, only files that are new or have another size or modification time are scanned; files
-        that are not asked for any more are left out. A build that was interrupted goes on where it was. The catalog
-        appears, or is replaced, when it is complete.
+        If the catalog exists, only new files and files with another size or modification time are scanned; files that
+        are no longer in ``paths`` are left out. Call it again to resume an interrupted build. The catalog is written,
+        or replaced, when the build is complete.
 
         Args:
-            paths: Files, folders (all video files below them, sorted) and patterns such as ``"clips/**/*.mp4"``. A
-                file that is meant twice is taken once. Videos are numbered in this order, bad files left out.
+            paths: Files, folders (all video files below them, sorted) and patterns such as ``"clips/**/*.mp4"``.
+                Duplicates are taken once. Videos are numbered in this order, without bad files.
             catalog: The file to write.
-            on_error: What a bad file does: ``"report"`` leaves it out and notes it in ``report``, ``"raise"`` raises
+            on_error: Treatment of a bad file: ``"report"`` leaves it out and adds it to ``report``, ``"raise"`` raises
                 its error.
-            num_workers: How many files are scanned at once; None is one a CPU. More than a few files are scanned by
-                worker processes, so that one that crashes the demuxer is a bad file like any other.
+            num_workers: Number of files scanned in parallel; None for one per CPU. More than a few files are scanned by
+                worker processes, so that a file that crashes the demuxer is only a bad file.
             progress: Whether to show a progress bar; None shows it on a terminal.
             timeout_seconds: A file whose scan takes longer is a bad file.
 
         Raises:
-            CatalogError: The catalog cannot be written, it would replace what is no catalog, or no video could be
-                indexed and it would replace one that has some.
-            FramefeedError: With ``on_error="raise"``, what is wrong with a file.
+            CatalogError: The catalog cannot be written, would replace a file that is not a catalog, or no video could
+                be indexed and it would replace a catalog with videos.
+            FramefeedError: The error of a bad file, with ``on_error="raise"``.
         """
         from framefeed.catalog.build import build_file
 
@@ -137,22 +134,22 @@ class Catalog:
         return len(self._rows)
 
     def __getitem__(self, key: int | str | os.PathLike[str]) -> VideoIndex:
-        """The index of a video, by its number or path. While it is in use, the same object each time."""
+        """Returns the index of a video, by number or path; the same object as long as it is in use."""
         if isinstance(key, str | os.PathLike):
             return self._index(self.number_of(key))
         try:
             number = key.__index__()
         except AttributeError:
-            raise TypeError(f"a video's number or path is needed, not {type(key).__name__}") from None
+            raise TypeError(f"a video is looked up by number or path, not {type(key).__name__}") from None
         if not -len(self) <= number < len(self):
             raise NotInCatalog(self._path, f"no video {number}; videos are 0..{len(self) - 1}")
         return self._index(number % len(self))
 
     def number_of(self, path: str | os.PathLike[str]) -> int:
-        """The number of a video by any spelling of its path.
+        """Returns the number of a video by any spelling of its path.
 
         Raises:
-            NotInCatalog: The catalog does not have it; the error says why, where that is known.
+            NotInCatalog: The catalog does not have the video; the message says why, if known.
         """
         name = os.fspath(path)
         number = self._find(name)
@@ -166,32 +163,32 @@ class Catalog:
         return isinstance(path, str | os.PathLike) and self._find(os.fspath(path)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """The paths."""
+        """Iterates over the paths."""
         return iter(self.paths)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The absolute path of each video."""
+        """Absolute path of each video."""
         return tuple(resolve(path, self._folder) for path in self._rows.paths())
 
     @property
     def path(self) -> str:
-        """The catalog's own path."""
+        """Path of the catalog."""
         return self._path
 
     @property
     def is_store(self) -> bool:
-        """Whether packets are read from shards beside the catalog, and not from the videos."""
+        """True if packets are read from shards beside the catalog, not from the videos."""
         return self._rows.is_store
 
     @property
     def schema(self) -> Any:
-        """The columns of the table, as pyarrow describes them."""
+        """Columns of the table, as a pyarrow schema."""
         return common_schema(batch.schema for batch in self._rows.batches)
 
     @cached_property
     def report(self) -> list[BadFile]:
-        """The files that were asked for and could not be indexed."""
+        """Requested files that could not be indexed."""
         return [BadFile(resolve(entry.path, self._folder), entry.reason) for entry in self._rows.bad]
 
     def __repr__(self) -> str:
@@ -224,7 +221,7 @@ class Catalog:
     def locate(self, frame: NDArray[Any] | list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 
     def locate(self, frame: ArrayLike) -> tuple[Any, Any]:
-        """Where frames are that are counted through all videos.
+        """Finds frames that are numbered through all videos.
 
         Args:
             frame: Number, or array of numbers, in 0..total_frames - 1; negative ones count from the end.
@@ -249,7 +246,7 @@ class Catalog:
     # --- lifetime -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of the file. Indexes that were handed out stay valid; the catalog refuses further use."""
+        """Closes the file. Indexes returned before stay valid; other use of the catalog raises."""
         with self._lock:
             self._file = None
             self._recent.clear()
@@ -266,7 +263,7 @@ class Catalog:
         return _reopen, (self._path, self._content())
 
     def _content(self) -> bytes:
-        """Stands for which videos there are, in which order and version."""
+        """Digest of the videos, their order and their versions."""
         digest = blake2b(digest_size=16)
         for name in ("path_hash", "checksum"):
             digest.update(self._rows.numbers(name).data)
@@ -282,13 +279,13 @@ class Catalog:
 
     @cached_property
     def _hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-        """The hashes of all paths, rising, and the row of each."""
+        """Hashes of all paths, rising, and the row of each."""
         hashes = self._rows.numbers("path_hash")
         order = np.argsort(hashes)
         return hashes[order], order
 
     def _find(self, path: str) -> int | None:
-        """The number of a video by any spelling of its path."""
+        """Returns the number of a video by any spelling of its path."""
         hashes, order = self._hashes
         for stored in candidates(path, self._folder):
             wanted = np.uint64(path_hash(stored))
@@ -315,7 +312,7 @@ class Catalog:
         rows = self._rows
         try:
             return rows.row(number)
-        except ValueError as error:  # what Arrow raises
+        except ValueError as error:  # Arrow's errors
             raise self._damaged(number, error) from error
 
     def _path_of(self, number: int) -> str:
@@ -338,7 +335,7 @@ class Catalog:
 
 
 def _reopen(path: str, content: bytes) -> Catalog:
-    """Unpickles: the same file, or an error where another build has put other videos or another order there."""
+    """Opens the same file when unpickled; raises if a later build changed its videos or their order."""
     catalog = Catalog.open(path)
     if catalog._content() != content:
         raise CatalogError(path, "was rebuilt with other content since this catalog was opened; open it again")
@@ -349,7 +346,7 @@ _catalogs: weakref.WeakSet[Catalog] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have held a lock; in the child nobody will release it.
+    # A thread of the parent may have held a lock, which the child could never acquire.
     for catalog in list(_catalogs):
         catalog._lock = threading.RLock()
 

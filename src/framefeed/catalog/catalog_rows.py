@@ -1,14 +1,14 @@
-"""One video as one row of an Arrow table, whose packet table is list columns, and back.
+"""Converts the index of one video to one row of an Arrow table, with the packet table as list columns, and back.
 
-Columns are named for what they hold:
+Columns are named after their content:
 
-- facts of the file and the stream, one value a video; ``*_num`` and ``*_den`` are the two halves of a fraction;
-- the packet table, one list a video: ``pos`` to ``start`` have an entry a packet in decode order, ``frames`` and
-  ``frame_pts`` an entry a frame in presentation order. Null in ``pts`` and ``dts`` is a packet without that time;
-- in the catalog of a packet store, the shard that has the packets, ``pos`` being their place there, and a checksum of
-  each. Shards lie beside the catalog. ``file_size`` and ``mtime_ns`` are the video's nevertheless.
+- facts of the file and the stream, one value per video; ``*_num`` and ``*_den`` are the halves of a fraction;
+- the packet table, one list per video: ``pos`` to ``start`` have an entry per packet in decode order, ``frames`` and
+  ``frame_pts`` an entry per frame in presentation order. Null in ``pts`` and ``dts`` is a missing time;
+- in the catalog of a packet store, the shard with the packets, in which ``pos`` are offsets, and a checksum of each
+  packet. Shards lie beside the catalog. ``file_size`` and ``mtime_ns`` remain those of the video.
 
-Lists hold 32-bit numbers where all values of a batch fit, and 64-bit numbers otherwise, column by column.
+A list column has 32-bit numbers if all values of the batch fit, else 64-bit numbers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _NEEDED: tuple[str, ...] = (
 )
 _NEEDED += ("time_base_num", "time_base_den", "stream_index", "quarter_turns", "reorder_depth", "path_hash", "checksum")
 
-# What the rows of a packet store have besides, behind the lists.
+# Further columns of a packet store's catalog, behind the lists.
 _SHARD_VALUES = {"shard": pa.string(), "shard_size": pa.int64(), "shard_check": pa.uint64()}
 _SHARD_LIST = "packet_crc32"
 _SHARD = {**_SHARD_VALUES, _SHARD_LIST: pa.list_(pa.uint32())}
@@ -104,7 +104,7 @@ _FIRST_SHARD = _FIRST_LIST + len(_LISTS)
 
 
 def _values(index: VideoIndex) -> dict[str, Any]:
-    """The columns of ``_VALUES``, and of ``_SHARD_VALUES`` where packets are in a store."""
+    """Returns the columns of ``_VALUES``, and of ``_SHARD_VALUES`` for packets in a store."""
     stream, stored = index.stream, index.stored
     ratio, rate = stream.sample_aspect_ratio, stream.average_rate
     size, mtime_ns = index.fingerprint if stored is None else stored.video
@@ -133,7 +133,7 @@ def _values(index: VideoIndex) -> dict[str, Any]:
 
 
 def _lists(index: VideoIndex) -> dict[str, NDArray[Any]]:
-    """The columns that hold lists."""
+    """Returns the list columns."""
     found: dict[str, NDArray[Any]] = {name: getattr(index.packets, name) for name in _LISTS}
     if index.stored is not None:
         found[_SHARD_LIST] = index.stored.checksums
@@ -173,7 +173,7 @@ def _stream(row: Mapping[str, Any]) -> StreamInfo:
 
 
 def _checksum(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> int:
-    """Of everything that decoding relies on, so that a damaged row is noticed and never decoded from."""
+    """Returns a checksum of everything that decoding relies on, so that a damaged row is never decoded from."""
     names = [name for name in (*_VALUES, *_SHARD_VALUES) if name in values]
     found = zlib.crc32(repr([values[name] for name in names]).encode("utf-8", "backslashreplace"))
     for name in (*_LISTS, _SHARD_LIST):
@@ -183,7 +183,7 @@ def _checksum(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> i
 
 
 def encode(indexes: Sequence[VideoIndex]) -> Any:
-    """A record batch with a row for each video, under the path that the index has; all or none are in a store."""
+    """Returns a record batch with one row per video, under the index's path; all or none of them are in a store."""
     if not indexes:
         schema = common_schema([])
         return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)
@@ -209,7 +209,7 @@ def _path_columns(paths: Sequence[str]) -> list[Any]:
         try:
             readable.append(data.decode("utf-8"))
             raw.append(None)
-        except UnicodeDecodeError:  # names are bytes on Linux: keep them, and show what can be shown
+        except UnicodeDecodeError:  # file names on Linux are bytes: store them, and a readable form beside them
             readable.append(data.decode("utf-8", "replace"))
             raw.append(data)
     hashes = np.fromiter(map(path_hash, paths), np.uint64, len(paths))
@@ -236,21 +236,21 @@ def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def row_path(row: Any) -> str:
-    """The stored path of a batch of one row."""
+    """Returns the stored path of a batch of one row."""
     raw = row.column(1)[0].as_py()
     path: str | None = row.column(0)[0].as_py() if raw is None else os.fsdecode(raw)
     if not path or path_hash(path) != row.column(2)[0].as_py():
-        raise ValueError("its path is not the one that it was written with")
+        raise ValueError("its path was changed after it was written")
     return path
 
 
 def decode(row: Any, path: str, folder: str) -> VideoIndex:
-    """The index of the video in a batch of one row. Arrays are views of the row where their type allows.
+    """Returns the index of the video in a batch of one row. Arrays are views of the row if their type allows.
 
     Args:
         row: A checked batch, see ``Rows.row``.
-        path: Where the file is.
-        folder: Where the catalog is, and its shards if it has any.
+        path: Path of the video.
+        folder: Folder of the catalog, and of its shards if it has any.
 
     Raises:
         ValueError: The row is damaged.
@@ -273,7 +273,7 @@ def decode(row: Any, path: str, folder: str) -> VideoIndex:
 
 
 def _check(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> None:
-    """Raises where a row that somebody made, checksum and all, would lead outside of arrays, files or folders."""
+    """Raises if a row, even one crafted with a valid checksum, would lead outside of arrays, files or folders."""
     missing = [name for name in _NEEDED if values[name] is None]
     if missing:
         raise ValueError(f"it lacks {', '.join(missing)}")
@@ -284,14 +284,14 @@ def _check(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> None
     if not num_frames:
         raise ValueError("it has no frames")
     for name, limit in (("pos", 1 << 62), ("size", 1 << 31), ("start", num_packets), ("frames", num_packets)):
-        least = -1 if name == "pos" and not values["byte_ranges"] else 0  # where a demuxer tells no position
+        least = -1 if name == "pos" and not values["byte_ranges"] else 0  # demuxers may lack positions
         if lists[name].min() < least or lists[name].max() >= limit:
             raise ValueError(f"{name} is out of range")
     if (lists["start"] > np.arange(num_packets)).any():
-        raise ValueError("a packet is decoded from a later one")
+        raise ValueError("decoding of a packet starts at a later one")
     times = lists["frame_pts"]
     if abs(int(times[0])) >= 1 << 62 or abs(int(times[-1])) >= 1 << 62 or (times[1:] <= times[:-1]).any():
-        raise ValueError("times of its frames do not rise")
+        raise ValueError("the times of its frames do not rise")
     ranges = {name: range(1 << 31) for name in ("width", "height", "stream_index", "reorder_depth")}
     ranges |= {"time_base_num": range(1, 1 << 31), "time_base_den": range(1, 1 << 31), "quarter_turns": range(4)}
     ranges["file_size"] = range(1 << 62)
@@ -300,13 +300,13 @@ def _check(values: Mapping[str, Any], lists: Mapping[str, NDArray[Any]]) -> None
         raise ValueError(f"{', '.join(wrong)} out of range")
     shard = values.get("shard", "shard")
     if shard in ("", os.curdir, os.pardir) or os.path.basename(shard) != shard:
-        raise ValueError("its shard does not lie beside the catalog")
+        raise ValueError("its shard is not beside the catalog")
 
 
 def _list_values(column: Any) -> NDArray[Any]:
     if column.null_count:
         raise ValueError("a list is missing")
-    values = column[0].values  # not flatten(): that loads all of Arrow's compute functions
+    values = column[0].values  # not flatten(), which loads all of Arrow's compute functions
     if pa.types.is_unsigned_integer(values.type):
         unsigned: NDArray[Any] = values.to_numpy()
         return unsigned
@@ -317,7 +317,7 @@ def _list_values(column: Any) -> NDArray[Any]:
 
 
 def common_schema(schemas: Iterable[Any]) -> Any:
-    """The narrowest schema that rows of all these fit into."""
+    """Returns the narrowest schema that rows of all these schemas fit into."""
     wide = set()
     stored = False
     for schema in schemas:
@@ -327,14 +327,14 @@ def common_schema(schemas: Iterable[Any]) -> Any:
 
 
 def stored_schema(schemas: Iterable[Any]) -> Any:
-    """What rows of all these fit into when their packets are in a store, where positions may need 64 bits."""
+    """Returns the schema for rows of all these schemas in a packet store, where positions may need 64 bits."""
     common = common_schema(schemas)
     wide = {name for name in _LISTS if common.field(name).type == pa.list_(pa.int64())}
     return _schema(wide | {"pos"}, True)
 
 
 def is_stored(schema: Any) -> bool:
-    """Whether the schema is that of a packet store's catalog."""
+    """Returns whether the schema is that of a packet store's catalog."""
     return _SHARD_LIST in schema.names
 
 
@@ -345,12 +345,12 @@ def _schema(wide: set[str], stored: bool) -> Any:
 
 
 def put_together(pieces: Sequence[Any], paths: Sequence[str], schema: Any) -> Any:
-    """One batch of several ones' rows, under other paths.
+    """Concatenates the rows of several batches into one, under other paths.
 
     Args:
         pieces: Batches or slices of batches.
-        paths: For each row, the path to store.
-        schema: What ``common_schema`` says.
+        paths: The path to store for each row.
+        schema: Result of ``common_schema``.
     """
     table = pa.Table.from_batches([cast(piece, schema) for piece in pieces], schema)
     for number, (name, column) in enumerate(zip(_PATHS, _path_columns(paths), strict=True)):
@@ -359,7 +359,7 @@ def put_together(pieces: Sequence[Any], paths: Sequence[str], schema: Any) -> An
 
 
 def cast(batch: Any, schema: Any) -> Any:
-    """The batch with columns as wide as the schema's."""
+    """Casts the columns of a batch to the widths of the schema."""
     if batch.schema.equals(schema):
         return batch
     columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]

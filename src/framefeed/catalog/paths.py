@@ -1,8 +1,7 @@
-"""Which files a catalog is asked for, and how it spells their paths.
+"""Expands files, folders and patterns to the files of a catalog, and spells their paths.
 
-The rule of spelling: a path that was given as an absolute one is stored as it is. A relative one is stored relative
-to the catalog's folder where the file lies below that folder, so that the two can be moved together, and as an
-absolute one otherwise.
+Absolute paths are stored as given. Relative paths are stored relative to the catalog's folder if the file is below that
+folder, so that the two can be moved together, and as absolute paths otherwise.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ _SUFFIXES = """
 .mxf .nut .obu .ogv .ts .vob .webm .wmv .y4m
 """
 VIDEO_SUFFIXES = frozenset(_SUFFIXES.split())
-"""What a file below a folder has to end with, in any case, to be taken for a video."""
+"""Suffixes, in any case, of the files below a folder that count as videos."""
 
 NO_VIDEO = "no video file below this folder"
 NO_MATCH = "no file matches this pattern"
 
 STORE_CATALOG = "catalog.arrow"
-"""The catalog in the folder of a packet store; it appears when the store is complete."""
+"""The catalog in the folder of a packet store; written when the store is complete."""
 UNFINISHED = "unfinished.journal"
-"""What is in that folder while the store is not."""
+"""The journal in the folder of an unfinished packet store."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file that was asked for.
+    """A requested file.
 
     Attributes:
-        path: Absolute.
-        stored: As the catalog spells it.
+        path: Absolute path.
+        stored: Path in the catalog's spelling.
     """
 
     path: str
@@ -62,37 +61,37 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Missing:
-    """A folder or pattern that leads to no file, or a folder that cannot be read; and why."""
+    """A folder or pattern without files, or an unreadable folder; with the reason."""
 
     path: str
     reason: str
 
 
 def absolute(path: str) -> str:
-    """An absolute spelling of the path, without ``.`` and ``..``; symbolic links stay in it."""
+    """Returns an absolute path without ``.`` and ``..``; symbolic links are kept."""
     if ".." in path.split(os.sep):
-        # "link/.." is not where the link lies but above where it leads: only the file system knows.
+        # "link/.." is the parent of the link's target, which only the file system knows.
         head, tail = os.path.split(path)
         return os.path.realpath(path) if tail in ("", ".", "..") else os.path.join(os.path.realpath(head), tail)
     return os.path.abspath(path)
 
 
 def path_hash(stored: str) -> int:
-    """64 bits that stand for a path as it is stored."""
+    """Returns a 64-bit hash of a stored path."""
     return int.from_bytes(blake2b(os.fsencode(stored), digest_size=8).digest(), "little")
 
 
 def resolve(stored: str, folder: str) -> str:
-    """The absolute path of a stored one; ``folder`` is the catalog's."""
+    """Returns the absolute path of a stored one; ``folder`` is the catalog's."""
     return stored if os.path.isabs(stored) else os.path.join(folder, stored)
 
 
 def candidates(path: str, folder: str) -> Iterator[str]:
-    """The spellings under which a catalog in ``folder`` may hold a file, likeliest first."""
+    """Yields the spellings under which a catalog in ``folder`` may hold a file, likeliest first."""
     found = absolute(path)
     yield from _spellings(found, folder)
     if not os.path.isabs(path):
-        yield os.path.normpath(path)  # as the table's column has it, from whatever directory
+        yield os.path.normpath(path)  # as in the table's column, from any working directory
     real = os.path.realpath(found)
     if real != found or os.path.realpath(folder) != folder:
         yield from _spellings(real, os.path.realpath(folder))
@@ -113,19 +112,19 @@ def _below(path: str, folder: str) -> str | None:
 def expand(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], catalog: str
 ) -> tuple[list[Wanted], list[Missing]]:
-    """The files that are meant by files, folders and patterns, each once, in the order given.
+    """Returns the files that files, folders and patterns stand for, each once, in the given order.
 
     Args:
-        paths: Files, folders (all video files below them, sorted) and patterns such as ``"clips/**/*.mp4"``; a single
-            one is fine too.
-        catalog: Absolute path of the catalog, which decides about the spelling and is no video itself.
+        paths: Files, folders (all video files below them, sorted) and patterns such as ``"clips/**/*.mp4"``; or a
+            single one.
+        catalog: Absolute path of the catalog, which decides the spelling and is never a video itself.
     """
     folder = os.path.dirname(catalog)
     wanted: dict[str, Wanted] = {}
     missing: dict[str, Missing] = {}
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fsdecode(given)
-        # An absolute spelling is no URL any more, so it is told from a file here.
+        # An absolute path no longer looks like a URL, so check here.
         files, bad = ([], [Missing(name, URL_REASON)]) if is_url(name) else meant(name)
         missing.update((absolute(each.path), each) for each in bad)
         for file in files:
@@ -138,12 +137,12 @@ def expand(
 
 
 def files_meant(name: str) -> list[str]:
-    """The files that a file, folder or pattern stands for, spelt as it is; none for an empty folder.
+    """Returns the files of a file, folder or pattern, in the given spelling; none for an empty folder.
 
-    A folder below it that cannot be read is among them: whoever opens it has a bad file, and can go on with others.
+    Includes unreadable folders below it: opening one then fails like a bad file, and the others can be read.
 
     Raises:
-        SourceError: There is no file, as far as can be seen, but a folder that cannot be read.
+        SourceError: No file was found, but a folder is unreadable.
     """
     files, bad = meant(name)
     unread = [each for each in bad if each.reason not in (NO_VIDEO, NO_MATCH)]
@@ -153,16 +152,16 @@ def files_meant(name: str) -> list[str]:
 
 
 def meant(name: str) -> tuple[list[str], list[Missing]]:
-    """The files that a file, folder or pattern stands for, spelt as it is, and what is bad about it.
+    """Returns the files of a file, folder or pattern, in the given spelling, and its problems.
 
     Returns:
-        Files; and folders that cannot be read or, where there is neither, the name itself.
+        Files; and unreadable folders or, without either, the name itself.
     """
     bad: list[Missing] = []
     if os.path.isdir(name):
         files, none = list(_videos_below(name, bad)), NO_VIDEO
     elif glob.has_magic(name) and not os.path.lexists(name) and not is_url(name):
-        # "**" goes round and round through a link to a folder above: each file once, by its shortest name.
+        # "**" loops through a link to a parent folder: take each file once, by its shortest name.
         matches = sorted(_by_shortest(glob.glob(name, recursive=True)))
         files, none = [], NO_MATCH
         bad += _unread(name)
@@ -175,7 +174,7 @@ def meant(name: str) -> tuple[list[str], list[Missing]]:
 
 
 def _by_shortest(paths: Iterable[str]) -> list[str]:
-    """Of paths that lead to the same place, the shortest one."""
+    """Removes paths that lead to the same place as a shorter one."""
     return list({os.path.realpath(path): path for path in sorted(paths, key=len)[::-1]}.values())
 
 
@@ -184,14 +183,14 @@ def _cannot_be_read(folder: str, error: OSError) -> Missing:
 
 
 def _unread(pattern: str) -> list[Missing]:
-    """Folders that a pattern leads into and that cannot be read: ``glob`` takes them for empty ones."""
+    """Returns unreadable folders that a pattern leads into: ``glob`` takes them for empty ones."""
     parts = pattern.split(os.sep)
     first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     found: dict[str, Missing] = {}
     for place in range(first, len(parts)):
         if parts[place - 1] == "**" and place > first and glob.has_magic(parts[place]):
-            continue  # all of these have been looked at
-        above = os.sep.join([*parts[:place], ""])  # the separator behind it: folders only
+            continue  # all of these were checked before
+        above = os.sep.join([*parts[:place], ""])  # the trailing separator matches folders only
         folders = glob.glob(above, recursive=True) if place > first else [above]
         if parts[place] == "**":
             folders += glob.glob(os.path.join(above, "**", ""), recursive=True)
@@ -210,15 +209,15 @@ def _unread(pattern: str) -> list[Missing]:
 
 
 def _videos_below(folder: str, bad: list[Missing]) -> Iterator[str]:
-    """Video files, sorted; links to folders are followed, but no folder is walked twice.
+    """Yields video files, sorted; follows links to folders, but walks no folder twice.
 
     Args:
-        folder: Where to look.
-        bad: Gets the folders that cannot be read.
+        folder: The folder.
+        bad: Receives unreadable folders.
     """
 
     def note(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # removed by somebody meanwhile
+        if not isinstance(error, FileNotFoundError):  # removed meanwhile
             bad.append(_cannot_be_read(os.fsdecode(error.filename or folder), error))
 
     seen: set[tuple[int, int]] = set()
@@ -233,7 +232,7 @@ def _videos_below(folder: str, bad: list[Missing]) -> Iterator[str]:
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        # Names with a dot in front are other programs' half-written files and notes.
+        # Names that start with a dot are unfinished files and notes of other programs.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if os.path.splitext(name)[1].lower() in VIDEO_SUFFIXES and not name.startswith("."):

@@ -1,1 +1,1 @@
-"""Pictures to arrays: scaled, cropped, normalised, converted."""
+"""Conversion of pictures to arrays: scaled, cropped and normalised."""

@@ -1,7 +1,7 @@
-"""Memory for results, used again once nobody holds it.
+"""Pool of result memory.
 
-A fresh batch of pictures is touched for the first time page by page, and on virtual machines that costs more than
-converting the pictures. So a block goes back to a pool when the last tensor that looks at it is gone.
+The first write to fresh memory faults in page by page, which on virtual machines costs more than converting the
+pictures. So a block returns to a pool when the last tensor that views it is gone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from framefeed._util.process.fork import in_forked_children
 __all__ = ["BufferPool", "allocate"]
 
 MAX_POOLED_BYTES = max(64 << 20, min(512 << 20, usable_memory() // 48))
-SMALL = 1 << 16  # the C library's own lists are as good for less than this
+SMALL = 1 << 16  # the C library's allocator is as fast for smaller sizes
 
 
 class BufferPool:
-    """Blocks of bytes that have been given back.
+    """A pool of unused blocks of bytes.
 
     Args:
-        max_bytes: What the unused blocks may hold together; the longest unused go first.
+        max_bytes: Maximum total size of unused blocks; the longest unused are freed first.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -42,14 +42,14 @@ class BufferPool:
         self.free_bytes = 0
 
     def allocate(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """An uninitialised array of bytes; its memory returns to the pool when it and all its views are gone."""
+        """Returns an uninitialised byte array; its memory returns to the pool when it and all its views are gone."""
         size = int(np.prod(shape))
         if size < SMALL:
             return np.empty(shape, np.uint8)
         block = self._take(size)
         if block is None:
             block = np.empty(size, np.uint8)
-        # A memoryview in between: NumPy would otherwise make every view refer to the block itself, not to this one.
+        # The memoryview keeps NumPy from making views refer to the block instead of this array.
         array = np.frombuffer(memoryview(block.data)[:size], np.uint8).reshape(shape)
         owner = array.base if isinstance(array.base, np.ndarray) else array
         weakref.finalize(owner, self._give_back, block).atexit = False
@@ -66,9 +66,9 @@ class BufferPool:
         return None
 
     def _give_back(self, block: NDArray[np.uint8]) -> None:
-        # By the garbage collector, too: in any thread, even one that has the lock.
+        # The garbage collector calls this in any thread, even one that holds the lock.
         self._returned.append(block)
-        if self._lock.acquire(blocking=False):  # otherwise whoever comes next sees to it
+        if self._lock.acquire(blocking=False):  # otherwise the next caller does it
             try:
                 self._accept()
             finally:

@@ -1,6 +1,6 @@
-"""What a GPU makes of decoded pictures, as numbers for its kernels.
+"""Parameters of the GPU kernels that convert decoded pictures.
 
-It is what `rgb.py` and `base.py` do on the CPU, with libswscale's coefficients and filters.
+The kernels compute what `rgb.py` and `intermediate.py` compute on the CPU, with libswscale's coefficients and filters.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal
 
-from framefeed.convert.desc import BaseKind, Crop, Size
+from framefeed.convert.desc import Crop, IntermediateSpec, Size
 from framefeed.convert.filters import bicubic
 from framefeed.types import Orientation, StreamInfo
 
-__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "way_back"]
+__all__ = ["ColorMode", "Conversion", "Layout", "SurfaceFormat", "color_mode", "conversion_table", "inverse_affine"]
 
 Layout = Literal["CHW", "HWC"]
 
 FULL_RANGE = 2
 
-# libswscale's coefficients by ISO matrix number: red of Cr, blue of Cb, green of Cb, green of Cr, times 65536.
+# libswscale's coefficients by ISO matrix number, times 65536: Cr to red, Cb to blue, Cb to green, Cr to green.
 BT601 = (104597, 132201, 25675, 53279)
 BT709 = (117489, 138438, 13975, 34925)
 BT2020 = (110013, 140363, 12277, 42626)
@@ -34,29 +34,29 @@ MATRICES = {
 
 
 class ColorMode(IntEnum):
-    """How colours are computed."""
+    """The arithmetic that computes colours."""
 
     FAST = 0
-    """RGB by the 16-bit arithmetic of libswscale's fast converter."""
+    """RGB by libswscale's fast converter, in 16-bit arithmetic."""
     ACCURATE = 1
-    """RGB by that of its general path."""
+    """RGB by libswscale's general path."""
     KEEP = 2
-    """YCbCr."""
+    """YCbCr, unchanged."""
     TABLES = 3
-    """RGB by the tables of its path to packed RGB."""
+    """RGB by the lookup tables of libswscale's path to packed RGB."""
 
 
-# Where the size of a picture stays the same, chroma is interpolated in these, and repeated in others.
+# Without scaling, these modes interpolate chroma, and the others repeat it.
 MIXED_MODES = (ColorMode.ACCURATE, ColorMode.TABLES)
 
 
 class SurfaceFormat(Enum):
-    """How a decoder lays out a picture in memory; the lines of all planes are equally far apart.
+    """Memory layouts of decoded pictures; all planes have the same pitch.
 
-    NV12: 8 bits, 4:2:0: luma, then a plane of Cb and Cr side by side.
-    P016: The same in 16-bit words, whose upper bits hold the sample.
+    NV12: 8 bits, 4:2:0: luma, then a plane of interleaved Cb and Cr.
+    P016: As NV12 in 16-bit words, with the sample in the upper bits.
     YUV444: 8 bits, three planes of full size.
-    YUV444_16: The same in 16-bit words, whose upper bits hold the sample.
+    YUV444_16: As YUV444 in 16-bit words, with the sample in the upper bits.
     """
 
     NV12 = "NV12"
@@ -66,33 +66,33 @@ class SurfaceFormat(Enum):
 
     @property
     def wide(self) -> bool:
-        """Whether a sample takes two bytes."""
+        """True if a sample takes two bytes."""
         return self in (SurfaceFormat.P016, SurfaceFormat.YUV444_16)
 
     @property
     def planar(self) -> bool:
-        """Whether there are three planes of full size."""
+        """True if there are three planes of full size."""
         return self in (SurfaceFormat.YUV444, SurfaceFormat.YUV444_16)
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """All that is the same for the pictures of a stream that are kept in the same way.
+    """Conversion of the pictures of one stream to one intermediate.
 
     Attributes:
         surface: Layout of the decoder's pictures.
         bit_depth: Bits of a sample.
         source_size: (height, width) of the stored picture, without the decoder's padding.
-        matrix: Matrix coefficients by ISO number; 2 (unspecified) and unknown ones are taken for BT.601.
+        matrix: Matrix coefficients by ISO number; BT.601 for 2 (unspecified) and unknown numbers.
         full_range: Whether samples use the full range of values.
-        orientation: How to turn the picture for display.
-        resize: (height, width) that the upright picture is scaled to; None to leave it.
-        crop: (top, left, height, width) of what is kept of that; None for all.
+        orientation: Rotation for display.
+        resize: (height, width) to scale the upright picture to; None for no scaling.
+        crop: (top, left, height, width) of the part to keep after scaling; None for all.
         color_space: ``"RGB"`` or ``"YCbCr"``.
         layout: Order of the dimensions of the result.
 
     Raises:
-        ValueError: These do not go together.
+        ValueError: The values do not go together.
     """
 
     surface: SurfaceFormat
@@ -108,20 +108,20 @@ class Conversion:
 
     def __post_init__(self) -> None:
         if not 8 <= self.bit_depth <= (16 if self.surface.wide else 8):
-            raise ValueError(f"{self.surface.name} surfaces do not have samples of {self.bit_depth} bits")
+            raise ValueError(f"{self.surface.name} surfaces cannot have {self.bit_depth}-bit samples")
         if self.matrix == 0 and self.surface.planar:
-            raise ValueError("this stream stores RGB, which is not converted on the GPU; decode it on the CPU")
+            raise ValueError("streams that store RGB cannot be converted on the GPU; decode them on the CPU")
         if self.crop is not None:
             top, left, height, width = self.crop
             whole = self.upright_size
             if min(top, left) < 0 or min(height, width) < 1 or top + height > whole[0] or left + width > whole[1]:
-                raise ValueError(f"the crop {self.crop} does not lie within {whole}")
+                raise ValueError(f"the crop {self.crop} is not inside {whole}")
 
     @classmethod
     def of(
-        cls, stream: StreamInfo, kind: BaseKind, surface: SurfaceFormat, bit_depth: int, layout: Layout = "CHW"
+        cls, stream: StreamInfo, spec: IntermediateSpec, surface: SurfaceFormat, bit_depth: int, layout: Layout = "CHW"
     ) -> Conversion:
-        """What makes bases of that kind of a stream's surfaces."""
+        """Returns the conversion of a stream's surfaces to an intermediate."""
         jpeg = stream.pix_fmt is not None and stream.pix_fmt.startswith("yuvj")
         return cls(
             surface,
@@ -130,9 +130,9 @@ class Conversion:
             stream.color_space,
             jpeg or stream.color_range == FULL_RANGE,
             stream.orientation,
-            kind.resize,
-            kind.crop,
-            kind.color_space,
+            spec.resize,
+            spec.crop,
+            spec.color_space,
             layout,
         )
 
@@ -142,8 +142,8 @@ class Conversion:
         return self.resize or self._turned(self.source_size)
 
     @property
-    def lying_size(self) -> Size:
-        """(height, width) of the picture after scaling, before it is turned."""
+    def pre_rotation_size(self) -> Size:
+        """(height, width) of the scaled picture before it is rotated."""
         return self._turned(self.upright_size)
 
     @property
@@ -158,17 +158,17 @@ class Conversion:
 
     @property
     def scales(self) -> bool:
-        """Whether the size changes."""
-        return self.lying_size != self.source_size
+        """True if the size changes."""
+        return self.pre_rotation_size != self.source_size
 
     def _turned(self, size: Size) -> Size:
         return (size[1], size[0]) if self.orientation.swaps_sides else size
 
 
 def conversion_table(conversion: Conversion) -> list[int]:
-    """What kernels know of a conversion; `kernels.py` names the places."""
+    """Returns the table of a conversion for the kernels; `kernels.py` names its entries."""
     height, width = conversion.source_size
-    lying = conversion.lying_size
+    lying = conversion.pre_rotation_size
     chroma = (height, width) if conversion.surface.planar else (-(-height // 2), -(-width // 2))
     table = [*_geometry(conversion), 16 - conversion.bit_depth if conversion.surface.wide else 0]
     table += _color_factors(conversion)
@@ -180,7 +180,7 @@ def conversion_table(conversion: Conversion) -> list[int]:
 
 
 def _chroma_weights(size: Size) -> list[int]:
-    """First sample and weights for each line, and for each column where these are odd."""
+    """Returns the first sample and weights of each line, and of each column if their number is odd."""
     height, width = size
     rows = bicubic(-(-height // 2), height, 1 << 12)
     if width % 2:
@@ -189,7 +189,7 @@ def _chroma_weights(size: Size) -> list[int]:
 
 
 def _geometry(conversion: Conversion) -> tuple[int, ...]:
-    """Lines, columns, top, left, first, per line, per column, per channel."""
+    """Returns lines, columns, top, left, first offset, and steps per line, column and channel."""
     top, left, height, width = conversion.crop or (0, 0, *conversion.upright_size)
     (origin, origin_column), by_line, by_column = _turning(conversion)
     corners = [
@@ -198,7 +198,7 @@ def _geometry(conversion: Conversion) -> tuple[int, ...]:
     ]
     first = tuple(min(pair) for pair in zip(*corners, strict=True))
     lines, columns = (abs(one - other) + 1 for one, other in zip(*corners, strict=True))
-    down, across = _upright((first[0], first[1]), conversion.orientation, conversion.lying_size)
+    down, across = _upright((first[0], first[1]), conversion.orientation, conversion.pre_rotation_size)
     pixel = 1 if conversion.layout == "CHW" else 3
 
     def offset(down: int, across: int) -> int:
@@ -208,11 +208,11 @@ def _geometry(conversion: Conversion) -> tuple[int, ...]:
     return lines, columns, *first, offset(down - top, across - left), offset(*by_line), offset(*by_column), channel
 
 
-def way_back(conversion: Conversion) -> tuple[int, int, int, int]:
-    """Where the pixels of a result lie in the picture that is scaled but not turned: of which line, of which column.
+def inverse_affine(conversion: Conversion) -> tuple[int, int, int, int]:
+    """Returns the inverse of the rotation: the source line and column of each output pixel, before it is rotated.
 
-    Each is told by the first one and by what a step adds to it. Lines of the result lie in columns of the picture where
-    it is turned on its side.
+    The values are first line, line step, first column, column step. For quarter turns, output lines run along source
+    columns.
     """
     top, left, *_ = conversion.crop or (0, 0)
     (origin, origin_column), *ways = _turning(conversion)
@@ -221,12 +221,13 @@ def way_back(conversion: Conversion) -> tuple[int, int, int, int]:
 
 
 def _turning(conversion: Conversion) -> tuple[Size, Size, Size]:
-    """Where the first pixel of a lying picture comes to lie, and how far from it the next line and column do.
+    """Returns the upright position of the first pixel of an unrotated picture, and the steps of its next line and
+    column.
 
-    That is linear, and as every step is one line or one column, so is the way back.
+    The map is linear, and every step is one line or one column, so its inverse has the same form.
     """
     (origin, origin_column), next_line, next_column = (
-        _upright(place, conversion.orientation, conversion.lying_size) for place in ((0, 0), (1, 0), (0, 1))
+        _upright(place, conversion.orientation, conversion.pre_rotation_size) for place in ((0, 0), (1, 0), (0, 1))
     )
     by_line = (next_line[0] - origin, next_line[1] - origin_column)
     by_column = (next_column[0] - origin, next_column[1] - origin_column)
@@ -234,7 +235,7 @@ def _turning(conversion: Conversion) -> tuple[Size, Size, Size]:
 
 
 def _upright(place: Size, orientation: Orientation, size: Size) -> Size:
-    """Where a pixel of a lying picture of that size is in the upright one."""
+    """Returns the upright position of a pixel of an unrotated picture of that size."""
     line, column = place
     height, width = size
     if orientation.mirrored:
@@ -248,7 +249,7 @@ def _upright(place: Size, orientation: Orientation, size: Size) -> Size:
 
 
 def color_mode(conversion: Conversion) -> ColorMode:
-    """How its colours are computed: as libswscale would do it."""
+    """Returns the arithmetic that libswscale would use."""
     if conversion.color_space == "YCbCr":
         return ColorMode.KEEP
     if conversion.scales or conversion.surface.planar:
@@ -260,7 +261,7 @@ def color_mode(conversion: Conversion) -> ColorMode:
 
 
 def _color_factors(conversion: Conversion) -> list[int]:
-    """Offset and factor of Y; factors of red of Cr, blue of Cb, green of Cb and green of Cr; as libswscale has them."""
+    """Returns libswscale's offset and factor of Y, and factors Cr to red, Cb to blue, Cb to green, Cr to green."""
     red, blue, green_cb, green_cr = MATRICES.get(conversion.matrix, BT601)
     luma, black = 1 << 16, 0
     if conversion.full_range:
@@ -270,7 +271,7 @@ def _color_factors(conversion: Conversion) -> list[int]:
     factors = (red, blue, -green_cb, -green_cr)
     mode = color_mode(conversion)
     if mode is ColorMode.TABLES:
-        # Where its tables begin; half a level is added, as they are rounded.
+        # Start of its tables, plus half a level, as they are rounded.
         offset = (384 if conversion.full_range else 326) * luma - ((384 + black) << 16) + 0x8000
         return [offset, luma, *(_in_lumas(factor, luma) for factor in factors)]
     unit = 8 if mode is ColorMode.FAST else 512
@@ -278,7 +279,7 @@ def _color_factors(conversion: Conversion) -> list[int]:
 
 
 def _in_lumas(factor: int, luma: int) -> int:
-    """A factor as one of Y's, times 65536. C rounds quotients towards zero."""
+    """Expresses a factor in units of Y's factor, times 65536. C rounds quotients towards zero."""
     scaled = (factor << 16) + 0x8000
     return scaled // luma if scaled >= 0 else -(-scaled // luma)
 
@@ -288,7 +289,7 @@ def _to_13_bits(factor: int) -> int:
 
 
 def _axis(samples: int, results: int) -> tuple[int, int, int, int]:
-    """How libswscale's bilinear filter scales: samples, results, samples a result in 1/65536, taps."""
+    """Returns parameters of libswscale's bilinear filter: samples, results, samples per result in 1/65536, taps."""
     step = ((samples << 16) + (results >> 1)) // results
     if abs(step - 0x10000) < 10:
         return samples, samples, 0x10000, 1

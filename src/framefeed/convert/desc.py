@@ -1,4 +1,4 @@
-"""What is to be made of a sequence's frames: NVVL's ``ProcessDesc``, checked, and bound to a video's size."""
+"""Descriptions of a sequence's output: NVVL's ``ProcessDesc``, validated and bound to a video's size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BaseKind", "BoundDesc", "Changes", "Draw", "ProcessDesc"]
+__all__ = ["BoundDesc", "Changes", "Draw", "IntermediateSpec", "ProcessDesc"]
 
 TYPES = ("float", "half", "byte", "bfloat16")
 COLOR_SPACES = ("RGB", "YCbCr")
@@ -25,11 +25,11 @@ Crop = tuple[int, int, int, int]
 class Draw:
     """Random numbers in [0, 1) of one sample, shared by all its frames and descriptions.
 
-    So flips correspond, and crops of proportional sizes show the same part of the picture.
+    Sharing keeps flips consistent, and crops of proportional sizes on the same part of the picture.
 
     Attributes:
-        top, left: Where a random crop lies, between the first place that is possible and the last.
-        flip: The frame is flipped where this is less than 1/2.
+        top, left: Position of a random crop between the first and the last possible one.
+        flip: Below 1/2 the frame is flipped.
     """
 
     top: float
@@ -44,12 +44,12 @@ class Draw:
 
 @dataclass(frozen=True)
 class Changes:
-    """What was done to a sample's frames, in this order.
+    """Operations applied to a sample's frames, in this order.
 
     Attributes:
-        scale: (height, width) that the upright frame was scaled to.
-        flip: Whether it was then flipped left to right.
-        crop: (top, left, height, width) of what was kept of the scaled and flipped frame.
+        scale: (height, width) of the upright frame after scaling.
+        flip: Whether it was flipped left to right.
+        crop: (top, left, height, width) of the part kept of the scaled and flipped frame.
     """
 
     scale: Size
@@ -58,13 +58,13 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class BaseKind:
-    """How a frame is kept in memory until it is finished. Descriptions of equal kind share what is kept.
+class IntermediateSpec:
+    """The form in which frames are cached before they are finished. Descriptions with equal specs share frames.
 
     Attributes:
         color_space: ``"RGB"`` or ``"YCbCr"``.
-        resize: (height, width) that the upright frame is scaled to; None where it is not to be scaled.
-        crop: (top, left, height, width) of what is kept of it; None for all.
+        resize: (height, width) to scale the upright frame to; None for no scaling.
+        crop: (top, left, height, width) of the part to keep; None for all.
     """
 
     color_space: Literal["RGB", "YCbCr"]
@@ -74,37 +74,37 @@ class BaseKind:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessDesc:
-    """What is to be made of a sequence's frames: one output tensor. Names and meanings are NVVL's.
+    """Description of one output tensor of a sequence. Names and meanings are NVVL's.
 
-    A frame is turned upright, scaled, flipped, cropped and converted, in this order.
+    A frame is rotated upright, scaled, flipped, cropped and converted, in this order.
 
-    Scaling is bilinear, antialiased where it makes frames smaller, and done before colours are converted. Compared with
-    ``torch.nn.functional.interpolate(..., mode="bilinear", antialias=True)`` of the whole RGB frame, and in levels of
-    255: 4:4:4 differs by 0.25 on average and by 9 at most. 4:2:0 differs by 1.2 and 14 where frames are made smaller;
-    1.1 of it is that unscaled frames come out darker, by the fast conversion. Where they are made larger it is 1.35 on
-    average, and up to 90 in single pixels on the edges of colours: chroma is interpolated there and not repeated.
+    Scaling is bilinear, antialiased when it shrinks frames, and done before colours are converted. Compared with
+    ``torch.nn.functional.interpolate(..., mode="bilinear", antialias=True)`` of the whole RGB frame, in levels of 255:
+    4:4:4 differs by 0.25 on average and by 9 at most. 4:2:0 differs by 1.2 and 14 when frames shrink; 1.1 of that comes
+    from the fast conversion of unscaled frames, which is darker. When frames grow, it differs by 1.35 on average, and
+    by up to 90 in single pixels on the edges of colours, where chroma is interpolated instead of repeated.
 
     Args:
         type: ``"float"``, ``"half"``, ``"byte"`` or ``"bfloat16"``. Values are computed in double precision from the
             frame's 8 bits and rounded once.
         width, height: Size of the crop; 0 does not crop in that dimension.
-        scale_width, scale_height: Size to scale frames to; 0 for none. If only one is given, the other keeps the
-            aspect ratio.
+        scale_width, scale_height: Size to scale frames to; 0 for none. If only one is given, the other keeps the aspect
+            ratio.
         normalized: Values in [0, 1] rather than [0, 255].
-        random_crop: The crop lies anywhere; otherwise it begins at the upper left corner.
-        random_flip: Half of the samples are flipped left to right.
-        color_space: ``"RGB"``, or ``"YCbCr"`` for Y, Cb and Cr in 8 bits with the matrix and range that the stream
-            has. Frames that are not scaled have their chroma samples repeated, more than 8 bits are rounded, gray has
-            128 for chroma, and RGB streams become full-range BT.601, as in JPEG.
-        index_map: For each frame of the sequence its place in the output, -1 to leave it out. Frames behind the end
-            of the map are left out. None keeps all in order.
+        random_crop: Crop at a random position; otherwise at the upper left corner.
+        random_flip: Flip half of the samples left to right.
+        color_space: ``"RGB"``, or ``"YCbCr"`` for 8-bit Y, Cb and Cr with the stream's matrix and range. Unscaled
+            frames repeat chroma samples, more than 8 bits are rounded, gray has chroma 128, and RGB streams become
+            full-range BT.601, as in JPEG.
+        index_map: Output index of each frame of the sequence, -1 to leave it out. Frames behind the end of the map are
+            left out. None keeps all in order.
         dimension_order: The letters f (frame), c (channel), h and w in any order.
-        center_crop: The crop lies in the middle.
-        mean, std: ``(value - mean) / std`` is applied at the end, in the units that ``normalized`` gives: three
-            numbers, or one for all channels.
+        center_crop: Crop in the middle.
+        mean, std: ``(value - mean) / std`` is applied last, in the units that ``normalized`` gives: three numbers, or
+            one for all channels.
 
     Raises:
-        ValueError: An argument is not possible, or not together with another one.
+        ValueError: An argument is invalid, or cannot be combined with another one.
     """
 
     type: Literal["float", "half", "byte", "bfloat16"] = "float"
@@ -138,7 +138,7 @@ class ProcessDesc:
             self._set("index_map", _checked_map(self.index_map))
         if not isinstance(self.dimension_order, str) or sorted(self.dimension_order) != sorted(DIMENSIONS):
             raise ValueError(
-                f"dimension_order must have each of the letters f, c, h and w once, got {self.dimension_order!r}"
+                f"dimension_order must contain each of the letters f, c, h and w once, got {self.dimension_order!r}"
             )
         self._check_together()
 
@@ -149,25 +149,25 @@ class ProcessDesc:
         if self.type == "byte":
             for name, given in (("normalized", self.normalized), ("mean", self.mean), ("std", self.std)):
                 if given not in (None, False):
-                    raise ValueError(f"{name} is not possible with type='byte'; use 'float', 'half' or 'bfloat16'")
+                    raise ValueError(f"{name} cannot be combined with type='byte'; use 'float', 'half' or 'bfloat16'")
         if self.random_crop and self.center_crop:
-            raise ValueError("random_crop and center_crop exclude each other")
+            raise ValueError("random_crop and center_crop cannot be combined")
         for name in ("random_crop", "center_crop"):
             if getattr(self, name) and not (self.width or self.height):
                 raise ValueError(f"{name} needs a crop's width or height")
 
     @property
     def channel_mean(self) -> tuple[float, float, float]:
-        """What is subtracted from each channel."""
+        """Returns the mean of each channel."""
         return (0.0, 0.0, 0.0) if self.mean is None else self.mean  # type: ignore[return-value]
 
     @property
     def channel_std(self) -> tuple[float, float, float]:
-        """What each channel is divided by."""
+        """Returns the standard deviation of each channel."""
         return (1.0, 1.0, 1.0) if self.std is None else self.std  # type: ignore[return-value]
 
     def places(self, sequence_length: int) -> NDArray[np.int64]:
-        """For each frame of the sequence its place in the output, -1 for those that are left out."""
+        """Returns the output index of each frame of a sequence, -1 for frames that are left out."""
         if self.index_map is None:
             return np.arange(sequence_length)
         if len(self.index_map) > sequence_length:
@@ -183,7 +183,7 @@ class ProcessDesc:
         return int(np.count_nonzero(self.places(sequence_length) >= 0))
 
     def bind(self, height: int, width: int) -> BoundDesc:
-        """This description for videos whose upright frames have that size.
+        """Binds this description to videos whose upright frames have that size.
 
         Raises:
             ValueError: The crop is larger than the frames.
@@ -194,8 +194,8 @@ class ProcessDesc:
             what = "scaled frames" if scaled != (height, width) else "frames"
             raise ValueError(f"a crop to {_named(output)} does not fit into {what} of {_named(scaled)}")
         resize = scaled if self.scale_width or self.scale_height else None
-        base = BaseKind(self.color_space, resize, self._fixed_crop(scaled, output))
-        return BoundDesc(self, base, output if base.crop else scaled, scaled, output)
+        intermediate = IntermediateSpec(self.color_space, resize, self._fixed_crop(scaled, output))
+        return BoundDesc(self, intermediate, output if intermediate.crop else scaled, scaled, output)
 
     def _scaled_size(self, height: int, width: int) -> Size:
         if self.scale_height and self.scale_width:
@@ -207,7 +207,7 @@ class ProcessDesc:
         return height, width
 
     def _fixed_crop(self, scaled: Size, output: Size) -> Crop | None:
-        """The crop that can be done before the flip is known."""
+        """Returns the crop that can be done before the flip is known."""
         if output == scaled or self.random_crop:
             return None
         top, left = _fixed_corner(self, scaled, output)
@@ -222,25 +222,25 @@ class BoundDesc:
 
     Attributes:
         desc: The description.
-        base: What is kept of a frame in memory.
-        base_size: (height, width) of that.
+        intermediate: The form in which frames are cached.
+        intermediate_size: (height, width) of that.
         scaled_size: (height, width) of the frame after scaling.
         output_size: (height, width) of the output.
     """
 
     desc: ProcessDesc
-    base: BaseKind
-    base_size: Size
+    intermediate: IntermediateSpec
+    intermediate_size: Size
     scaled_size: Size
     output_size: Size
 
     def shape(self, num_frames: int) -> tuple[int, ...]:
-        """Shape of a sample's output with that many frames."""
+        """Returns the shape of a sample's output with that many frames."""
         lengths = dict(zip(DIMENSIONS, (num_frames, 3, *self.output_size), strict=True))
         return tuple(lengths[letter] for letter in self.desc.dimension_order)
 
     def changes(self, draw: Draw) -> Changes:
-        """What is done to a sample that has drawn these numbers."""
+        """Returns the operations for a sample's random numbers."""
         height, width = self.output_size
         if self.desc.random_crop:
             top = _drawn_place(draw.top, self.scaled_size[0] - height)
@@ -251,7 +251,7 @@ class BoundDesc:
 
 
 def _fixed_corner(desc: ProcessDesc, scaled: Size, output: Size) -> Size:
-    """Where a crop begins that is not random."""
+    """Returns the position of a crop that is not random."""
     if desc.center_crop:
         return round((scaled[0] - output[0]) / 2.0), round((scaled[1] - output[1]) / 2.0)
     return 0, 0

@@ -1,4 +1,4 @@
-"""libswscale's bicubic filter in its own integers: which samples of a line or column become one, and their weights."""
+"""Weights of libswscale's bicubic filter, in its own integer arithmetic."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SHARPNESS = int(0.6 * (1 << 24))
 
 
 def bicubic(samples: int, results: int, unit: int) -> list[tuple[int, list[int]]]:
-    """For each of ``results``, the first of the ``samples`` that count, and the weights of ``TAPS`` of them.
+    """Returns for each of ``results`` the first of the ``samples`` that count, and ``TAPS`` weights.
 
-    There are more results than samples, and both lie evenly over the same length.
+    There are more results than samples, both evenly spaced over the same length.
 
     Args:
-        samples: How many there are.
-        results: How many are wanted.
-        unit: What the weights of a result sum up to.
+        samples: Number of samples.
+        results: Number of results.
+        unit: Sum of the weights of a result.
     """
     step = ((samples << 16) + (results >> 1)) // results
     taps = max(1, min(5, samples - 2))
     found: list[tuple[int, list[int]]] = []
-    after = None  # the first sample of the next result: first samples do not go back
+    after = None  # the first sample of the next result: first samples never move back
     for result in reversed(range(results)):
         middle = (2 * result + 1) * step - (1 << 16)  # in 1/131072
         start = middle - ((taps - 2) << 16)
@@ -44,7 +44,7 @@ def bicubic(samples: int, results: int, unit: int) -> list[tuple[int, list[int]]
 
 
 def _weight(distance: int) -> int:
-    """That of a sample; the distance is in 1/2**30 of that of two samples."""
+    """Returns the weight of a sample; the distance is in 1/2**30 of the distance between two samples."""
     if distance >= 1 << 31:
         return 0
     square = (distance * distance) >> 30
@@ -55,7 +55,7 @@ def _weight(distance: int) -> int:
 
 
 def _needed(weights: list[int]) -> int:
-    """How many of them are left where those that hardly count are left out at the end."""
+    """Returns the number of weights without the negligible ones at the end."""
     total = 0
     for count in reversed(range(1, len(weights))):
         total += abs(weights[count])
@@ -65,7 +65,7 @@ def _needed(weights: list[int]) -> int:
 
 
 def _within(first: int, weights: list[int], samples: int, unit: int) -> tuple[int, list[int]]:
-    """The weights as integers of that unit; the samples at the edge stand for those that lie beyond."""
+    """Returns the weights as integers that sum to the unit; samples at the edge take the weights of those beyond."""
     kept = [0] * TAPS
     begin = min(max(first, 0), max(samples - TAPS, 0))
     for tap, weight in enumerate(weights):

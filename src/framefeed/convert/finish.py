@@ -1,4 +1,4 @@
-"""What is kept of frames -> their place in a batch: flip, crop, type, normalisation and layout."""
+"""Finishes intermediates into batches: flip, crop, type, normalisation and layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framefeed.convert.desc import BoundDesc, Draw, ProcessDesc
 
 __all__ = ["Finisher"]
 
-# What a sample of each type is as a tensor, and what NumPy takes its bits for: it has no bfloat16.
+# Each type as a torch type and as the NumPy type with its bits; NumPy lacks bfloat16.
 DTYPES: dict[str, tuple[torch.dtype, Any]] = {
     "float": (torch.float32, np.float32),
     "half": (torch.float16, np.float16),
@@ -23,12 +23,12 @@ DTYPES: dict[str, tuple[torch.dtype, Any]] = {
     "bfloat16": (torch.bfloat16, np.int16),
 }
 
-# Pixels that are looked up at once: what they take fits the cache, and they are enough for the calls not to count.
+# Pixels looked up at once: they fit the cache, and are enough to make the overhead of calls negligible.
 CHUNK = 1 << 16
 
 
 class _Scratch(threading.local):
-    """Each thread's own memory for what lies between."""
+    """Scratch memory of one thread."""
 
     def __init__(self) -> None:
         self.indices = np.empty(CHUNK, np.intp)
@@ -41,7 +41,7 @@ class _Scratch(threading.local):
 
     @staticmethod
     def array(memory: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """The beginning of the memory as an array."""
+        """Returns the start of the memory as an array."""
         return memory.view(dtype)[: math.prod(shape)].reshape(shape)
 
 
@@ -49,11 +49,11 @@ _SCRATCH = _Scratch()
 
 
 class Finisher:
-    """Writes frames into batches as a description wants them. May be used by several threads at once.
+    """Writes frames into batches as a description specifies. Safe to use from several threads.
 
-    Each of the 256 possible values is computed once, in double precision, and rounded to the type; finishing a frame
-    is looking up. Everything runs in NumPy, outside the interpreter's lock and on the calling thread alone: PyTorch's
-    operations would start threads of their own in each of them.
+    Each of the 256 possible values is computed once, in double precision, and rounded to the type; finishing a frame is
+    a table lookup. Everything runs in NumPy, without the GIL and on the calling thread alone: PyTorch's operations
+    would start threads of their own in each of them.
 
     Args:
         bound: The description.
@@ -64,34 +64,35 @@ class Finisher:
         self.bound = bound
         self._dtype, self._word = DTYPES[desc.type]
         self._tables = value_tables(desc)
-        # Plain conversion and plain division are exact too, and faster than looking up.
+        # Plain conversion and plain division are exact too, and faster than a lookup.
         self._divisor = _plain_divisor(desc)
-        # To (c, h, w) from what is left of the dimensions when a frame has been chosen.
+        # Order of (c, h, w) in the dimensions of one frame.
         self._frame_axis = desc.dimension_order.index("f")
         left = desc.dimension_order.replace("f", "")
         self._axes = tuple(left.index(letter) for letter in "chw")
 
     def empty(self, batch: int, num_frames: int) -> torch.Tensor:
-        """An uninitialised batch; its memory is used again when the last tensor that looks at it is gone."""
+        """Returns an uninitialised batch; its memory is reused when the last tensor that views it is gone."""
         shape = (batch, *self.bound.shape(num_frames))
         memory = allocate((int(np.prod(shape)) * np.dtype(self._word).itemsize,))
         return torch.from_numpy(memory.view(self._word).reshape(shape)).view(self._dtype)
 
-    def finish(self, base: NDArray[np.uint8], sample: torch.Tensor, place: int, draw: Draw) -> None:
+    def finish(self, intermediate: NDArray[np.uint8], sample: torch.Tensor, place: int, draw: Draw) -> None:
         """Writes one frame.
 
         Args:
-            base: What was kept of it, (3, height, width) of ``bound.base_size``.
+            intermediate: The frame, (3, height, width) of ``bound.intermediate_size``.
             sample: One element of a batch.
-            place: Which frame of the sample it is.
+            place: Index of the frame in the sample.
             draw: The sample's random numbers.
         """
-        if base.shape != (3, *self.bound.base_size):
-            raise ValueError(f"the description is for bases of {(3, *self.bound.base_size)}, got {base.shape}")
-        pixels = self._look(base, draw)
+        expected = (3, *self.bound.intermediate_size)
+        if intermediate.shape != expected:
+            raise ValueError(f"the description is for intermediates of {expected}, got {intermediate.shape}")
+        pixels = self._kept_part(intermediate, draw)
         words = sample.view(torch.int16) if self._dtype == torch.bfloat16 else sample
         frame = words.numpy()[(slice(None),) * self._frame_axis + (place,)].transpose(self._axes)
-        # Channel by channel: with channels last, NumPy would run along the three values of each pixel.
+        # One channel at a time: with channels last, NumPy would run along the three values of each pixel.
         for table, plane, out in zip(self._tables, pixels, frame, strict=True):
             if self._divisor == 1:
                 np.copyto(out, plane)
@@ -99,7 +100,7 @@ class Finisher:
                 self._convert(table, plane, out)
 
     def _convert(self, table: NDArray[Any], plane: NDArray[np.uint8], out: NDArray[Any]) -> None:
-        """Writes what the pixels of a plane become, a chunk of lines at a time."""
+        """Writes the final values of a plane, a chunk of lines at a time."""
         height, width = plane.shape
         _SCRATCH.grow(width)
         lines = max(1, CHUNK // width)
@@ -114,49 +115,49 @@ class Finisher:
             if not direct:
                 np.copyto(target, found)
 
-    def _look(self, base: NDArray[np.uint8], draw: Draw) -> NDArray[np.uint8]:
-        """The part of a base that is wanted, flipped where it has to be; a view."""
+    def _kept_part(self, intermediate: NDArray[np.uint8], draw: Draw) -> NDArray[np.uint8]:
+        """Returns a view of the kept part of an intermediate, flipped if necessary."""
         changes = self.bound.changes(draw)
         if changes.flip:
-            base = base[:, :, ::-1]
-        if self.bound.base_size == self.bound.output_size:
-            return base
+            intermediate = intermediate[:, :, ::-1]
+        if self.bound.intermediate_size == self.bound.output_size:
+            return intermediate
         top, left, height, width = changes.crop
-        return base[:, top : top + height, left : left + width]
+        return intermediate[:, top : top + height, left : left + width]
 
 
 def value_tables(desc: ProcessDesc) -> NDArray[Any]:
-    """For each channel and each of the 256 values, what it becomes; bfloat16 as the bits that it has."""
+    """Returns the final value of each of the 256 values of each channel; bfloat16 as bits."""
     values = np.tile(np.arange(256, dtype=np.float64), (3, 1))
     if desc.normalized:
         values /= 255
     values -= np.array(desc.channel_mean)[:, None]
     values /= np.array(desc.channel_std)[:, None]
-    with np.errstate(over="ignore"):  # too large for the type: infinite
+    with np.errstate(over="ignore"):  # values too large for the type become infinite
         return _bfloat16_bits(values) if desc.type == "bfloat16" else values.astype(DTYPES[desc.type][1])
 
 
 def _bfloat16_bits(values: NDArray[np.float64]) -> NDArray[np.int16]:
-    """Rounded to the 8 bits that a bfloat16 has of a number; its own bits are the upper half of a float's."""
-    exponent = np.maximum(np.frexp(values)[1], -125)  # the smallest numbers have fewer bits
+    """Rounds to the 8 bits of a bfloat16's mantissa; its bits are the upper half of a float's."""
+    exponent = np.maximum(np.frexp(values)[1], -125)  # subnormal numbers have fewer bits
     rounded = np.ldexp(np.rint(np.ldexp(values, 8 - exponent)), exponent - 8)
     bits: NDArray[np.int16] = rounded.astype(np.float32).view(np.int16)[..., 1::2]
     return bits.copy()
 
 
 def _plain_divisor(desc: ProcessDesc) -> np.float32 | int:
-    """What to divide by where that is all there is to do, 0 where there is more."""
+    """Returns the divisor if dividing is all that a description does, else 0."""
     if desc.mean is not None or desc.std is not None or desc.type not in ("float", "byte"):
         return 0
     return np.float32(255) if desc.normalized else 1
 
 
 def _divide(pixels: NDArray[np.uint8], divisor: np.float32 | int, out: NDArray[Any]) -> None:
-    if pixels.strides[1] != 1:  # turning the bytes round first is faster
+    if pixels.strides[1] != 1:  # swapping bytes first is faster
         turned = _SCRATCH.array(_SCRATCH.indices, np.dtype(np.uint8), pixels.shape)
         np.copyto(turned, pixels)
         pixels = turned
-    # In two steps, which takes two thirds of the time of one: the second finds its numbers in the cache.
+    # Two steps take two thirds of the time of one: the second finds its values in the cache.
     np.copyto(out, pixels)
     np.divide(out, divisor, out=out)
 
@@ -164,4 +165,4 @@ def _divide(pixels: NDArray[np.uint8], divisor: np.float32 | int, out: NDArray[A
 def _look_up(table: NDArray[Any], pixels: NDArray[np.uint8], out: NDArray[Any]) -> None:
     indices = _SCRATCH.array(_SCRATCH.indices, np.dtype(np.intp), pixels.shape)
     np.copyto(indices, pixels)
-    np.take(table, indices, out=out, mode="wrap")  # the other modes check or copy more; no index is out of range
+    np.take(table, indices, out=out, mode="wrap")  # the other modes check or copy more, and no index is out of range

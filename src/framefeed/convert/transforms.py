@@ -1,4 +1,4 @@
-"""Transforms that a decoder applies itself: resize and crop, by TorchCodec's names and meanings."""
+"""Transforms that a decoder applies: resize and crop, with TorchCodec's names and meanings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _pair(name: str, size: Sequence[int]) -> tuple[int, int]:
 
 
 class Resize:
-    """Resizes frames to (height, width): bilinear, with antialiasing when it makes them smaller."""
+    """Resizes frames to (height, width): bilinear, antialiased when it shrinks them."""
 
     def __init__(self, size: Sequence[int]) -> None:
         self.size = _pair("Resize", size)
@@ -33,7 +33,7 @@ class CenterCrop:
 
 
 class RandomCrop:
-    """Cuts (height, width) out of frames, in a place that is drawn once for each decoder, by torch's generator."""
+    """Cuts (height, width) out of frames, at a position drawn once per decoder by torch's generator."""
 
     def __init__(self, size: Sequence[int]) -> None:
         self.size = _pair("RandomCrop", size)
@@ -41,31 +41,31 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What transforms amount to: an optional resize, then an optional crop.
+    """Resize and crop that a list of transforms compiles to.
 
     Attributes:
-        resize: (height, width) of the upright frame, None to leave it.
-        crop: (top, left, height, width) of what is kept, None for all of it.
+        resize: (height, width) of the upright frame; None for no resizing.
+        crop: (top, left, height, width) of the part to keep; None for all.
     """
 
     resize: tuple[int, int] | None = None
     crop: tuple[int, int, int, int] | None = None
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Size of the result for an upright frame of that size."""
+        """Returns the size of the result for an upright frame of that size."""
         if self.crop is not None:
             return self.crop[2:]
         return self.resize or (height, width)
 
 
 def compile_transforms(transforms: Sequence[Any] | None, height: int, width: int) -> Geometry:
-    """Turns transforms into a geometry.
+    """Compiles transforms to a geometry.
 
     Accepts the ones of this module and those of the same name of ``torchcodec.transforms`` and
-    ``torchvision.transforms.v2``: Resize, CenterCrop and RandomCrop. A random crop's place is drawn once, here.
+    ``torchvision.transforms.v2``: Resize, CenterCrop and RandomCrop. The position of a random crop is drawn once, here.
 
     Raises:
-        ValueError: A transform is unknown, or cannot be applied in this place.
+        ValueError: A transform is unknown, or cannot be applied at this position.
     """
     resize: tuple[int, int] | None = None
     crop: tuple[int, int, int, int] | None = None
@@ -74,7 +74,7 @@ def compile_transforms(transforms: Sequence[Any] | None, height: int, width: int
         name = type(transform).__name__
         if name not in ("Resize", "CenterCrop", "RandomCrop"):
             raise ValueError(
-                f"{transform!r} cannot be applied while decoding; possible: Resize, CenterCrop, RandomCrop"
+                f"{transform!r} cannot be applied while decoding; supported: Resize, CenterCrop, RandomCrop"
             )
         target = _pair(name, transform.size)
         if name == "Resize":
@@ -92,9 +92,9 @@ def compile_transforms(transforms: Sequence[Any] | None, height: int, width: int
 
 def _check_resize(transform: Any) -> None:
     if "bilinear" not in str(getattr(transform, "interpolation", "bilinear")).lower():
-        raise ValueError("Resize is bilinear; leave out interpolation=")
+        raise ValueError("Resize is always bilinear; leave out interpolation=")
     if getattr(transform, "antialias", True) is False:
-        raise ValueError("Resize is antialiased; leave out antialias=False")
+        raise ValueError("Resize is always antialiased; leave out antialias=False")
 
 
 def _crop_place(transform: Any, name: str, size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:

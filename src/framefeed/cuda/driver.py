@@ -1,4 +1,4 @@
-"""The few functions of NVIDIA's driver that are called directly."""
+"""Bindings of the few functions of NVIDIA's driver that framefeed calls directly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["DEFAULT_STREAM", "Event", "copy_on_device", "copy_to_device", "new_s
 
 DEFAULT_STREAM = 0  # its handle
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not in step with the default stream
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not synchronise with the default stream
 _NO_TIMES = 2  # CU_EVENT_DISABLE_TIMING
 
 
 @functools.cache
 def _function(name: str, *arguments: Any, waits: bool = False) -> Any:
-    """A function of the driver.
+    """Returns a function of the driver.
 
     Args:
         name: Its name.
         arguments: Types of its arguments.
-        waits: Whether it may take long. Others keep Python's lock: they return at once, and getting the lock back where
-            many threads want it can take a hundred times as long.
+        waits: Whether the call may block. Other functions keep the GIL: they return at once, and with many threads
+            getting the GIL back can take a hundred times as long as the call.
     """
     try:
         driver = (ctypes.CDLL if waits else ctypes.PyDLL)("libcuda.so.1")
@@ -43,18 +43,18 @@ _COPY = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
 
 
 def copy_on_device(target: int, source: int, num_bytes: int, stream: int) -> None:
-    """Queues a copy from one place in device memory to another.
+    """Queues a copy within device memory.
 
     Args:
         target, source: Addresses.
-        num_bytes: How much.
+        num_bytes: Number of bytes.
         stream: Handle of the CUDA stream.
     """
     _check("copying a decoded picture", _function("cuMemcpyDtoDAsync_v2", *_COPY)(target, source, num_bytes, stream))
 
 
 def copy_to_device(target: int, source: int, num_bytes: int, stream: int) -> None:
-    """Queues a copy from pinned memory to device memory; the arguments are those of ``copy_on_device``."""
+    """Queues a copy from pinned memory to device memory; takes the arguments of ``copy_on_device``."""
     _check("sending to the GPU", _function("cuMemcpyHtoDAsync_v2", *_COPY)(target, source, num_bytes, stream))
 
 
@@ -66,7 +66,7 @@ def _current_context() -> int:
 
 @functools.cache
 def _primary_context(device: int) -> int:
-    """The context of a GPU that PyTorch uses. It is kept for as long as the process lives."""
+    """Returns PyTorch's context of a GPU, retained for the life of the process."""
     context = ctypes.c_void_p()
     retain = _function("cuDevicePrimaryCtxRetain", ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
     _check("getting the CUDA context", retain(ctypes.byref(context), device))
@@ -75,27 +75,28 @@ def _primary_context(device: int) -> int:
 
 @contextlib.contextmanager
 def on_device(device: int) -> Iterator[None]:
-    """Makes a GPU this thread's current one meanwhile, in PyTorch's context."""
+    """Makes PyTorch's context of a GPU current in this thread for the duration of the block."""
     import torch
 
     with torch.cuda.device(device):
-        # Torch sets it only where the device is another one. Libraries with contexts of their own leave theirs behind
-        # in a thread, even one that they have destroyed.
+        # Torch sets the context only when the device changes. Libraries with contexts of their own leave theirs current
+        # in a thread, even destroyed ones.
         use_context(device)
         yield
 
 
 def use_context(device: int) -> None:
-    """Makes PyTorch's context of a GPU this thread's current one, from now on. A new thread has none."""
+    """Makes PyTorch's context of a GPU current in this thread for good. A new thread has none."""
     if _current_context() != _primary_context(device):
         _check("using the CUDA context", _function("cuCtxSetCurrent", ctypes.c_void_p)(_primary_context(device)))
 
 
 class Event:
-    """A place in a stream's work that others can wait for. Torch's own let go of Python's lock for every call.
+    """A CUDA event: a point in a stream's work that other streams can wait for. Torch's events release the GIL on every
+    call.
 
     Args:
-        stream: Handle of the CUDA stream; the event is behind all that has been queued on it.
+        stream: Handle of the CUDA stream; the event completes after everything queued on it so far.
     """
 
     __slots__ = ("_context", "_handle")
@@ -114,23 +115,23 @@ class Event:
         _check("recording a CUDA event", _function("cuEventRecord", *_HANDLES)(self._handle, stream))
 
     def wait(self, stream: int) -> None:
-        """Makes a stream wait for it."""
+        """Makes a stream wait for this event."""
         call = _function("cuStreamWaitEvent", *_HANDLES, ctypes.c_uint)
         _check("waiting for a CUDA event", call(stream, self._handle, 0))
 
     def synchronize(self) -> None:
-        """Waits for it."""
+        """Blocks until the event has completed."""
         call = _function("cuEventSynchronize", ctypes.c_void_p, waits=True)
         _check("waiting for a CUDA event", call(self._handle))
 
     def __del__(self) -> None:
         if self._handle:
-            # Nobody can ask for it any more, and who waits for it already is not hurt.
+            # No reference is left, and CUDA lets streams that already wait finish.
             self._free.setdefault(self._context, []).append(self._handle)
 
 
 def new_stream(device: int) -> Any:
-    """A CUDA stream that nobody else has: torch hands the same 32 out again and again. It is never destroyed."""
+    """Returns a new CUDA stream, not one of the 32 that torch hands out in turns. It is never destroyed."""
     import torch
 
     handle = ctypes.c_void_p()

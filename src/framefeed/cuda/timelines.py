@@ -1,8 +1,8 @@
-"""CUDA streams that wait for one another, with as few calls of the driver as possible.
+"""Cross-stream waits with as few driver calls as possible.
 
-What is queued on a stream is done in order. So whoever has waited for one moment of a stream has waited for all that
-was before it there, and of several moments of a stream only the last one has to be waited for. The driver is busy with
-decoders, and a thread that waits for it keeps all others waiting for Python's lock.
+Work on one stream runs in order. A stream that has waited for one moment of another has therefore waited for all
+earlier moments, and of several moments of one stream only the latest needs a wait. The driver is busy with decoders,
+and a thread that waits for the driver blocks every other thread that needs the GIL.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Moment", "Timeline", "default_timeline"]
 
 
 class Moment(NamedTuple):
-    """All that was queued on a stream until then.
+    """A point in a stream: all work queued on it so far.
 
     Attributes:
         timeline: The stream.
-        number: Rises along it.
-        event: After it all that is done.
+        number: Rises along the stream.
+        event: Completes when that work is done.
     """
 
     timeline: Timeline
@@ -32,13 +32,13 @@ class Moment(NamedTuple):
 
 
 class Timeline:
-    """A stream and what it has waited for.
+    """A stream and the moments that it has waited for.
 
-    Several threads may use one. A moment comes after all that its own thread has queued, and all that others had queued
-    when they took moments with lower numbers.
+    Several threads may use one. A moment covers everything its own thread has queued, and everything other threads had
+    queued when they took moments with lower numbers.
 
     Args:
-        handle: The driver's name of the stream.
+        handle: The driver's handle of the stream.
     """
 
     def __init__(self, handle: int) -> None:
@@ -47,13 +47,13 @@ class Timeline:
         self._seen: dict[Timeline, int] = {}
 
     def now(self) -> Moment:
-        """The present moment."""
-        # The number first: an event with a higher number is recorded after whatever came before a lower one was taken.
+        """Returns the present moment."""
+        # Take the number first: an event with a higher number is then recorded after all work before a lower one.
         number = next(self._numbers)
         return Moment(self, number, Event(self._handle))
 
     def wait_for(self, moments: Iterable[Moment]) -> None:
-        """Makes what is queued on this stream from now on wait for moments of others."""
+        """Makes all later work of this stream wait for moments of other streams."""
         latest: dict[Timeline, Moment] = {}
         for moment in moments:
             known = latest.get(moment.timeline)
@@ -67,5 +67,5 @@ class Timeline:
 
 @functools.cache
 def default_timeline(device: int) -> Timeline:
-    """That of a GPU's default stream, for which memory is allocated."""
+    """Returns the timeline of a GPU's default stream, for which memory is allocated."""
     return Timeline(DEFAULT_STREAM)

@@ -21,9 +21,9 @@ from framefeed.batch.assembly import (
     SampleRef,
     Samples,
     SampleShape,
-    empty_bases,
+    empty_intermediates,
     locate_samples,
-    write_bases,
+    write_intermediates,
 )
 from framefeed.batch.videos import Videos, bind
 from framefeed.convert.desc import Changes, ProcessDesc
@@ -196,8 +196,8 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
         def sink(row: int, picture: Any) -> None:
             bases = getattr(local, "bases", None)
             if bases is None:
-                bases = local.bases = empty_bases(video.base_shapes)
-            write_bases(video, picture, bases, frames[row])
+                bases = local.bases = empty_intermediates(video.intermediate_shapes)
+            write_intermediates(video, picture, bases, frames[row])
             assembly.put(bases, assembly.targets[file, frames[row]])
 
         decode_frames(cpu_engine(), video.index, video.source, frames, sink, num_threads=_num_threads())

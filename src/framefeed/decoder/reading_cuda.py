@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from framefeed._util.nvtx import PROCESS
 from framefeed.convert.conversion import Conversion, Layout
-from framefeed.convert.cuda.surfaces import download, lane_of, surface_format
-from framefeed.convert.desc import BaseKind
+from framefeed.convert.cuda.surfaces import context_of, download, surface_format
+from framefeed.convert.desc import IntermediateSpec
 from framefeed.convert.transforms import Geometry
 from framefeed.cuda.driver import Event, on_device
 from framefeed.decode.default import cuda_engine
@@ -82,7 +82,7 @@ class CudaReader(FrameReader[torch.Tensor, _Ahead]):
         self, index: VideoIndex, media: Media, layout: Layout, geometry: Geometry, device: torch.device
     ) -> None:
         super().__init__(index, media, layout, geometry)
-        self._kind = BaseKind("RGB", geometry.resize, geometry.crop)
+        self._kind = IntermediateSpec("RGB", geometry.resize, geometry.crop)
         self._device = device
         self._engine = cuda_engine(device.index or 0)
         self._conversions: dict[Any, Conversion] = {}
@@ -245,7 +245,7 @@ class _Request:
             stream.wait_stream(self._caller)
             targets = [self.single.data_ptr()]
         with PROCESS:
-            lane_of(stream).convert(conversion, surfaces, targets)
+            context_of(stream).convert(conversion, surfaces, targets)
 
     def confirm(self) -> None:
         """Notes where the decoder's stream stands."""

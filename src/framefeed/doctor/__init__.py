@@ -1,10 +1,9 @@
-"""Is this installation fit for use: the checks behind ``framefeed doctor``, as values.
+"""Checks of an installation, behind ``framefeed doctor``.
 
-A check never raises: what goes wrong in it is its result, and the next one runs. Those that touch a GPU's driver run in
-a child process (``python -m framefeed.doctor``): a driver that crashes or hangs costs a line of the report, not the
-report.
+A check never raises: a failure is its result, and the next check runs. Checks that touch a GPU's driver run in a child
+process (``python -m framefeed.doctor``), so a driver that crashes or hangs costs a line of the report, not the report.
 
-Nothing heavy is imported before the check that needs it, since a broken torch or PyAV is what is looked for.
+Nothing heavy is imported before the check that needs it, because a broken torch or PyAV is one of the problems to find.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from framefeed.doctor.child import ask_child
-from framefeed.doctor.cpu import cpu_looks
+from framefeed.doctor.cpu import cpu_probes
 from framefeed.doctor.report import Check, Device, Need, Report, State
 
 __all__ = ["Check", "Device", "Need", "Report", "State", "examine"]
@@ -21,19 +20,19 @@ Progress = Callable[[int, int], None]
 
 
 def examine(device: Device = "auto", *, progress: Progress | None = None) -> Report:
-    """Looks at everything that framefeed needs, and decodes a small clip.
+    """Checks everything that framefeed needs, and decodes a small clip.
 
     Args:
-        device: What has to work. ``"cpu"`` leaves GPUs alone.
-        progress: Called with the checks done and the checks in all.
+        device: The device that has to work. ``"cpu"`` skips GPUs.
+        progress: Called with the number of finished checks and of all checks.
     """
-    looks = cpu_looks()
-    total = len(looks) + (device != "cpu")
+    probes = cpu_probes()
+    total = len(probes) + (device != "cpu")
     checks: list[Check] = []
-    for look in looks:
+    for probe in probes:
         if progress is not None:
             progress(len(checks), total)
-        checks.append(look.run({}))
+        checks.append(probe.run({}))
     if device != "cpu":
         if progress is not None:
             progress(len(checks), total)

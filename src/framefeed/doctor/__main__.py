@@ -1,4 +1,4 @@
-"""``python -m framefeed.doctor``: the child process that looks at a GPU."""
+"""Child process of ``framefeed doctor`` that checks the GPU."""
 
 from framefeed.doctor.child import main
 

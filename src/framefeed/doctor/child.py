@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import IO, get_args
 
 from framefeed._util.process.worker_process import death
-from framefeed.doctor.gpu import REINSTALL_DRIVER, gpu_looks
+from framefeed.doctor.gpu import REINSTALL_DRIVER, gpu_probes
 from framefeed.doctor.report import Check, Finding, Need, State, check_of, one_line
 
 __all__ = ["ask_child", "main"]
@@ -26,7 +26,7 @@ KILL_SECONDS = 5.0  # a process that hangs inside the kernel cannot be ended: it
 
 def _gpu_checks(required: bool) -> Iterator[Check]:
     states: dict[str, State] = {}
-    for look in gpu_looks(required):
+    for look in gpu_probes(required):
         check = look.run(states)
         states[check.name] = check.state
         yield check
@@ -46,7 +46,7 @@ def ask_child(required: bool) -> list[Check]:
     stopped = _stopped(ending or "ended without an answer", complaints or noise)
     checks: list[Check] = []
     stopped_at = ""
-    for look in gpu_looks(required):
+    for look in gpu_probes(required):
         if look.name in found:
             checks.append(found[look.name])
         elif not stopped_at:

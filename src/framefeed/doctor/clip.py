@@ -1,4 +1,4 @@
-"""A clip is made and decoded, on the CPU and on a GPU."""
+"""Checks that encode a clip and decode it, on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEIGHT", "REINSTALL_PYAV", "WIDTH", "decode_on_cpu", "decode_on_gpu", "has_codec"]
 
-# Larger than the 144x144 that NVDEC takes at least for HEVC; three groups with B-frames.
+# Larger than NVDEC's minimum for HEVC, 144x144; three GOPs with B-frames.
 FRAMES = 24
 WIDTH, HEIGHT = 256, 160
 CLIPS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ REINSTALL_PYAV = "pip install --force-reinstall av   (the wheels bring FFmpeg wi
 
 
 def has_codec(name: str, mode: Literal["r", "w"]) -> bool:
-    """Whether PyAV here has a decoder (r) or an encoder (w)."""
+    """Returns whether PyAV has a decoder ("r") or an encoder ("w")."""
     from av.codec import Codec
     from av.codec.codec import UnknownCodecError
 
@@ -44,7 +44,7 @@ def has_codec(name: str, mode: Literal["r", "w"]) -> bool:
 
 
 def decode_on_cpu() -> Finding:
-    """Reads a clip in random order, and the numbers that are painted into it."""
+    """Reads a clip in random order, and compares the numbers painted into its frames."""
     name = "H.264" if has_codec(CLIPS["H.264"]["codec"], "w") else "MPEG-4"
     with _clip(name) as path:
         pictures, seconds = _read(path, "cpu")
@@ -55,17 +55,17 @@ def decode_on_cpu() -> Finding:
 
 
 def decode_on_gpu(name: str) -> Finding:
-    """The same on a GPU, and compares it with the CPU."""
+    """Decodes a clip on the GPU, and compares it with the CPU."""
     encoder = CLIPS[name]["codec"]
     if not has_codec(encoder, "w"):
-        return Finding("not available", f"PyAV here has no {encoder} to make a clip with", REINSTALL_PYAV)
+        return Finding("not available", f"PyAV has no {encoder} to make a clip with", REINSTALL_PYAV)
     from framefeed.errors import UnsupportedCodec
 
     with _clip(name) as path:
         expected, _ = _read(path, "cpu")
         try:
             pictures, first = _read(path, "cuda")
-        except UnsupportedCodec as error:  # an old GPU: the others can still be used
+        except UnsupportedCodec as error:  # an old GPU, which may still decode other codecs
             return Finding("not available", str(error.__cause__ or error))
         _, second = _read(path, "cuda")
     wrong = _wrong_number(pictures)
@@ -93,7 +93,7 @@ def _order() -> list[int]:
 
 
 def _read(path: Path, device: str) -> tuple[torch.Tensor, float]:
-    """The frames in random order, in the CPU's memory, and the seconds that it took."""
+    """Returns the frames in random order, in CPU memory, and the seconds that it took."""
     from framefeed import VideoDecoder
 
     began = time.perf_counter()
@@ -102,7 +102,7 @@ def _read(path: Path, device: str) -> tuple[torch.Tensor, float]:
 
 
 def _wrong_number(pictures: torch.Tensor) -> str:
-    """Which frame is not the one that was asked for; empty where all are."""
+    """Returns the first frame with a wrong number; empty if there is none."""
     from framefeed.testing.samples import wrong_number
 
     return wrong_number(pictures.numpy(), _order())

@@ -1,4 +1,4 @@
-"""What all of framefeed needs."""
+"""Checks of everything that framefeed needs without a GPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import framefeed
 from framefeed.doctor.clip import REINSTALL_PYAV, decode_on_cpu, has_codec
-from framefeed.doctor.report import REPORT_IT, Finding, Look
+from framefeed.doctor.report import REPORT_IT, Finding, Probe
 from framefeed.doctor.words import build_text, size_text
 
-__all__ = ["cpu_looks"]
+__all__ = ["cpu_probes"]
 
 LEAST_PYTHON = (3, 10)
 LEAST_SHARED_MEMORY = 256 << 20  # a container's usual 64 MiB are full after a few batches of a DataLoader's workers
@@ -24,20 +24,20 @@ DECODERS = {"h264": ("h264",), "hevc": ("hevc",), "vp8": ("vp8",), "vp9": ("vp9"
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-def cpu_looks() -> list[Look]:
-    """All of them, in their order."""
+def cpu_probes() -> list[Probe]:
+    """Returns the checks in order."""
     return [
-        Look("framefeed", "cpu", lambda: Finding("ok", framefeed.__version__)),
-        Look("Python", "cpu", _python),
-        Look("operating system", "hint", _operating_system),
-        Look("torch", "cpu", _torch, "pip install torch"),
-        Look("PyAV", "cpu", _pyav, "pip install --force-reinstall av"),
-        Look("CPU decoders", "cpu", _decoders, REINSTALL_PYAV),
-        Look("CPUs", "hint", _cpus),
-        Look("memory", "hint", _memory),
-        Look("shared memory", "hint", _shared_memory),
-        Look("open files", "hint", _open_files),
-        Look("decoding on the CPU", "cpu", decode_on_cpu, f"pip install --force-reinstall av; or {REPORT_IT}"),
+        Probe("framefeed", "cpu", lambda: Finding("ok", framefeed.__version__)),
+        Probe("Python", "cpu", _python),
+        Probe("operating system", "hint", _operating_system),
+        Probe("torch", "cpu", _torch, "pip install torch"),
+        Probe("PyAV", "cpu", _pyav, "pip install --force-reinstall av"),
+        Probe("CPU decoders", "cpu", _decoders, REINSTALL_PYAV),
+        Probe("CPUs", "hint", _cpus),
+        Probe("memory", "hint", _memory),
+        Probe("shared memory", "hint", _shared_memory),
+        Probe("open files", "hint", _open_files),
+        Probe("decoding on the CPU", "cpu", decode_on_cpu, f"pip install --force-reinstall av; or {REPORT_IT}"),
     ]
 
 
@@ -52,7 +52,7 @@ def _operating_system() -> Finding:
     fact = " ".join((platform.system(), platform.release(), platform.machine()))
     if platform.system() == "Linux":
         return Finding("ok", fact)
-    return Finding("problem", fact, "framefeed is made for Linux, and tested there only")
+    return Finding("problem", fact, "framefeed supports and tests Linux only")
 
 
 def _torch() -> Finding:
@@ -103,7 +103,7 @@ def _shared_memory() -> Finding:
     if free >= LEAST_SHARED_MEMORY:
         return Finding("ok", fact)
     remedy = (
-        "torch's DataLoader hands batches from its workers over in it: start the container with --shm-size=8g, or use "
+        "torch's DataLoader passes batches between processes in it: start the container with --shm-size=8g, or use "
         "VideoLoader, which has no worker processes"
     )
     return Finding("problem", fact, remedy)

@@ -1,4 +1,4 @@
-"""What a GPU needs. These checks are made in a child process: see ``child``."""
+"""Checks of the GPU. They run in a child process: see ``child``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from framefeed.doctor.clip import HEIGHT, WIDTH, decode_on_gpu
-from framefeed.doctor.report import REPORT_IT, Finding, Look, State, one_line
+from framefeed.doctor.report import REPORT_IT, Finding, Probe, State, one_line
 from framefeed.doctor.words import build_text, milliseconds, size_text
 
-__all__ = ["REINSTALL_DRIVER", "gpu_looks"]
+__all__ = ["REINSTALL_DRIVER", "gpu_probes"]
 
 GPU_CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg2video", "mpeg4", "mjpeg")
 GPU_FORMATS = tuple((chroma, bits) for chroma in ("420", "422", "444") for bits in (8, 10, 12))
@@ -27,17 +27,17 @@ _KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 REINSTALL_DRIVER = "restart the machine; if that does not help, reinstall the NVIDIA driver"
 
 
-def gpu_looks(required: bool) -> list[Look]:
-    """The most fragile come last: what crashes takes those behind it along."""
+def gpu_probes(required: bool) -> list[Probe]:
+    """Returns the checks in order; the most fragile come last, because a crash ends those behind it."""
     decoding = ("decoding units", "Triton kernels")
     return [
-        Look("NVIDIA driver", "cuda", lambda: _driver(required), REINSTALL_DRIVER),
-        Look("video library", "cuda", _video_library, needs=("NVIDIA driver",)),
-        Look("GPUs", "cuda", _gpus, "pip install torch", ("NVIDIA driver",)),
-        Look("Triton", "cuda", _triton, "pip install triton", ("NVIDIA driver",)),
-        Look("PyNvVideoCodec", "cuda", _pynvvideocodec, needs=("NVIDIA driver",)),
-        Look("decoding units", "cuda", _decoding_units, needs=("GPUs", "video library", "PyNvVideoCodec")),
-        Look(
+        Probe("NVIDIA driver", "cuda", lambda: _driver(required), REINSTALL_DRIVER),
+        Probe("video library", "cuda", _video_library, needs=("NVIDIA driver",)),
+        Probe("GPUs", "cuda", _gpus, "pip install torch", ("NVIDIA driver",)),
+        Probe("Triton", "cuda", _triton, "pip install triton", ("NVIDIA driver",)),
+        Probe("PyNvVideoCodec", "cuda", _pynvvideocodec, needs=("NVIDIA driver",)),
+        Probe("decoding units", "cuda", _decoding_units, needs=("GPUs", "video library", "PyNvVideoCodec")),
+        Probe(
             "Triton kernels",
             "cuda",
             _kernels,
@@ -45,8 +45,8 @@ def gpu_looks(required: bool) -> list[Look]:
             f"compiler by CC; or {REPORT_IT}",
             ("GPUs", "Triton"),
         ),
-        Look("H.264 on the GPU", "cuda", functools.partial(decode_on_gpu, "H.264"), needs=decoding),
-        Look("HEVC on the GPU", "cuda", functools.partial(decode_on_gpu, "HEVC"), needs=decoding),
+        Probe("H.264 on the GPU", "cuda", functools.partial(decode_on_gpu, "H.264"), needs=decoding),
+        Probe("HEVC on the GPU", "cuda", functools.partial(decode_on_gpu, "HEVC"), needs=decoding),
     ]
 
 
@@ -81,7 +81,7 @@ def _driver(required: bool) -> Finding:
 
 
 def _driver_version() -> str:
-    """As nvidia-smi shows it; empty where that is not known."""
+    """Returns the version that nvidia-smi shows; empty if unknown."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -136,7 +136,7 @@ def _why_no_gpu() -> str:
 
 
 def _version(package: str) -> str | None:
-    """The version; None where the package is not installed."""
+    """Returns the version of a package; None if it is not installed."""
     if importlib.util.find_spec(package) is None:
         return None
     try:
@@ -160,7 +160,7 @@ def _pynvvideocodec() -> Finding:
     from framefeed.errors import MissingBackend
 
     try:
-        capabilities(0, "none", "420", 8)  # of no codec: this only loads it
+        capabilities(0, "none", "420", 8)  # no real codec: this only loads the library
     except MissingBackend as error:
         if isinstance(error.__cause__, ImportError):
             fact = f"{version} cannot be loaded ({one_line(error.__cause__)})"
@@ -188,7 +188,7 @@ def _decoding_units() -> Finding:
 
 
 def _formats(device: int) -> list[dict[str, Any]]:
-    """What a GPU can decode."""
+    """Returns the formats that a GPU can decode."""
     from framefeed.decode.nvdec.capabilities import EXACT_CODECS, capabilities
     from framefeed.errors import MissingBackend
 
@@ -197,7 +197,7 @@ def _formats(device: int) -> list[dict[str, Any]]:
         for chroma, bits in GPU_FORMATS:
             try:
                 caps = capabilities(device, codec, chroma, bits)
-            except MissingBackend:  # a driver that does not know the format: it answered for H.264 before
+            except MissingBackend:  # the driver does not know the format
                 continue
             if caps.get("supported"):
                 sizes = {name: caps[key] for name, key in _SIZES.items()}
@@ -229,5 +229,5 @@ def _kernels() -> Finding:
     convert(Conversion(SurfaceFormat.NV12, 8, (HEIGHT, WIDTH), layout="HWC"), sources, WIDTH, targets)
     shown = read_number(rgb.cpu().numpy())
     if shown != number:
-        return Finding("problem", f"a picture of the number {number} came out as {shown}", REPORT_IT)
+        return Finding("problem", f"a picture of the number {number} reads {shown}", REPORT_IT)
     return Finding("ok", f"compiled and right, {milliseconds(time.perf_counter() - began)}")

@@ -1,4 +1,4 @@
-"""What a check finds, how it is made, and all of them together."""
+"""Checks, their findings, and the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["REPORT_IT", "Check", "Device", "Finding", "Look", "Need", "Report", "State", "check_of", "one_line"]
+__all__ = ["REPORT_IT", "Check", "Device", "Finding", "Need", "Probe", "Report", "State", "check_of", "one_line"]
 
 Device = Literal["cpu", "cuda", "auto"]
 State = Literal["ok", "problem", "not available"]
@@ -17,15 +17,15 @@ REPORT_IT = "report it, with the output of: framefeed doctor --json"
 
 @dataclass(frozen=True)
 class Check:
-    """What was found about one thing.
+    """The result of one check.
 
     Attributes:
-        name: The thing.
-        needed_for: ``"cpu"`` for all of framefeed, ``"cuda"`` for GPUs, ``"hint"`` for nothing that must be there.
-        state: ``"not available"`` is no fault: it is not there, or could not be looked at.
-        fact: A version, a figure, or what is wrong.
-        remedy: What to do about it; empty where nothing is to be done.
-        details: The same for programs, where a line is too short for it.
+        name: Subject of the check.
+        needed_for: ``"cpu"`` for all of framefeed, ``"cuda"`` for GPUs, ``"hint"`` for optional advice.
+        state: ``"not available"`` is not a fault: the subject is absent, or could not be checked.
+        fact: A version, a figure, or the problem.
+        remedy: Advice; empty if nothing is to be done.
+        details: The finding for programs, if a line is too short for it.
     """
 
     name: str
@@ -41,8 +41,9 @@ class Report:
     """The result of all checks.
 
     Attributes:
-        device: What has to work: ``"cpu"``, ``"cuda"``, or ``"auto"`` for the CPU, and a GPU where there is one.
-        checks: In the order they were made.
+        device: The device that has to work: ``"cpu"``, ``"cuda"``, or ``"auto"`` for the CPU, and a GPU if there is
+            one.
+        checks: The checks in the order in which they ran.
     """
 
     device: Device
@@ -50,22 +51,22 @@ class Report:
 
     @property
     def ready(self) -> bool:
-        """Whether everything works that the device needs. With ``"auto"`` a GPU may be missing, or out of order."""
+        """True if everything works that the device needs. With ``"auto"`` a GPU may be missing or broken."""
         return not self._problems("cpu") and (self.device != "cuda" or self.gpu_ready)
 
     @property
     def gpu_ready(self) -> bool:
-        """Whether there is a GPU and nothing is wrong with it."""
+        """True if there is a GPU without problems."""
         return self._state("NVIDIA driver") == "ok" and not self._problems("cuda")
 
     @property
     def verdict(self) -> str:
-        """The report in one line."""
+        """Summary of the report in one line."""
         hints = len(self._problems("hint"))
         return self._verdict() + (f"; {_count(hints, 'hint')}" if hints else "")
 
     def details(self, name: str) -> tuple[dict[str, Any], ...]:
-        """The details of the check of that name; none where it was not made."""
+        """Returns the details of the check of that name; empty if it did not run."""
         return next((check.details for check in self.checks if check.name == name), ())
 
     def _verdict(self) -> str:
@@ -99,7 +100,7 @@ def _count(number: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """A check without its name; see ``Check``."""
+    """The finding of a check without its name; see ``Check``."""
 
     state: State
     fact: str
@@ -108,39 +109,39 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a check is made.
+class Probe:
+    """A check that can be run.
 
     Attributes:
-        look: Makes it.
-        remedy: What helps where it raises.
-        needs: Checks that must be ok before it makes sense.
+        check: Runs the check.
+        remedy: Advice if it raises.
+        needs: Checks that must be ok before this one.
     """
 
     name: str
     needed_for: Need
-    look: Callable[[], Finding]
+    check: Callable[[], Finding]
     remedy: str = REPORT_IT
     needs: tuple[str, ...] = ()
 
     def run(self, before: Mapping[str, State]) -> Check:
-        """Makes it, after others that were found to be so."""
+        """Runs the check, given the states of those before it."""
         lacking = next((name for name in self.needs if before.get(name) != "ok"), None)
         if lacking is not None:
             return check_of(self.name, self.needed_for, Finding("not available", f"needs: {lacking}"))
         try:
-            found = self.look()
-        except Exception as error:  # whatever is broken: that is what is looked for
+            found = self.check()
+        except Exception as error:  # any failure is a finding
             found = Finding("problem", one_line(error), self.remedy)
         return check_of(self.name, self.needed_for, found)
 
 
 def check_of(name: str, need: Need, found: Finding) -> Check:
-    """A finding under its name."""
+    """Returns a finding under its name."""
     return Check(name, need, found.state, found.fact, found.remedy, found.details)
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says."""
+    """Returns the type and message of an error in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""A file becomes a table of its packets. Demuxes, never decodes."""
+"""Indexing: a file becomes a table of its packets. Demuxes, never decodes."""
 
 from __future__ import annotations
 

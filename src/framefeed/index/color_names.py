@@ -1,4 +1,4 @@
-"""FFmpeg's names for the colour numbers of ISO/IEC 23091-2. Number 2, "unspecified", has no name here."""
+"""FFmpeg's names of the colour numbers of ISO/IEC 23091-2. Number 2, "unspecified", has no entry."""
 
 from __future__ import annotations
 

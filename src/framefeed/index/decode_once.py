@@ -60,7 +60,7 @@ class _Part(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """What a decoder made of packets.
+    """Output of a decoder for some packets.
 
     Attributes:
         shown: Packets whose pictures came out, in that order.
@@ -117,7 +117,7 @@ def decode_once(media: Media, scan: Scan, order: NDArray[np.int64] | None) -> ND
 
 
 def _parts(scan: Scan) -> list[_Part]:
-    """What is near a gap."""
+    """Returns the parts of the stream near gaps."""
     starts = ((scan.kinds & _RAP) != 0).nonzero()[0]
     starts = np.unique(np.concatenate([[0], starts, [len(scan.raw)]]))
     parts: list[_Part] = []

@@ -1,4 +1,4 @@
-"""Display matrices: how a picture has to be turned and mirrored to be shown."""
+"""Display matrices: rotation and mirroring of a picture for display."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _TURNS = {
 
 
 def from_matrix(matrix: Sequence[int]) -> Orientation:
-    """The orientation that a 3x3 display matrix (row by row, 16.16 fixed point) asks for.
+    """Returns the orientation of a 3x3 display matrix (row by row, 16.16 fixed point).
 
-    Angles between quarter turns are rounded to the nearest one. A matrix that maps the picture to a line is ignored.
+    Angles are rounded to quarter turns. A singular matrix is ignored.
     """
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
     sign = a * d - b * c
     if sign == 0:
         return Orientation()
-    # Of the two axes the stronger one decides the quarter turn; the determinant's sign decides about mirroring.
+    # The stronger axis decides the quarter turn, the determinant's sign the mirroring.
     x_axis = (1 if a > 0 else -1, 0) if abs(a) >= abs(b) else (0, 1 if b > 0 else -1)
     y_axis = (-x_axis[1], x_axis[0]) if sign > 0 else (x_axis[1], -x_axis[0])
     return _TURNS[(*x_axis, *y_axis)]
 
 
 def from_frame(frame: Any) -> Orientation:
-    """The orientation in a decoded frame's own side data."""
+    """Returns the orientation in a decoded frame's side data."""
     data = frame.side_data.get("DISPLAYMATRIX")
     if data is None or len(bytes(data)) < 36:
         return Orientation()
@@ -49,7 +49,7 @@ def from_frame(frame: Any) -> Orientation:
 
 
 def first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
-    """Whether the stream itself, not its container, may say that pictures are to be turned."""
+    """Returns whether the stream itself, not its container, may rotate pictures."""
     place = {"h264": 4, "hevc": 21}.get(codec)
     if place is None or len(extradata) <= place or extradata[0] != 1:
         return False
@@ -57,7 +57,7 @@ def first_packet_turns(codec: str, extradata: bytes, head: bytes) -> bool:
 
 
 def _mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
-    """Whether an H.264 or HEVC packet begins with a display-orientation message (SEI payload type 47).
+    """Returns whether an H.264 or HEVC packet begins with a display-orientation message (SEI payload type 47).
 
     Args:
         packet: The first bytes of the packet, with NAL units behind their lengths as in MP4.
@@ -74,7 +74,7 @@ def _mentions_orientation(packet: bytes, codec: str, length_size: int) -> bool:
 
 
 def _messages(sei: bytes) -> list[int]:
-    """Payload types of an SEI unit (emulation prevention is left in: it does not occur in types and short sizes)."""
+    """Yields payload types of an SEI unit, without unescaping: escapes do not occur in types and short sizes."""
     kinds = []
     at = 0
     while at + 2 < len(sei):

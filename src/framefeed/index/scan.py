@@ -1,4 +1,4 @@
-"""A file -> its stream facts and raw packets. Demuxes; decodes nothing but, where a container hides it, one picture."""
+"""Scans a file for its stream facts and raw packets. Decodes one picture at most, if the container needs it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from framefeed.index.containers.scan_mp4 import scan_mp4
 from framefeed.index.containers.scan_plain import scan_plain
 from framefeed.media.media import Media
 
-# FFmpeg decodes a picture or two of an H.264 stream when it opens a file, for facts that we read from its headers.
-# It reads no further than this for them.
+# FFmpeg decodes a picture or two of an H.264 stream on opening, for facts that we read from its headers. This limits
+# what it reads for them.
 _WITHOUT_DECODING = {"skip_frame": "all", "threads": "1", "probesize": "2048"}
 
-# Where the first video packet comes late, as in a recording that begins with sound: bytes, and microseconds.
+# For files whose first video packet comes late, such as a recording that begins with sound: bytes, and microseconds.
 _LOOKING_FAR = {"probesize": str(256 << 20), "analyzeduration": str(600 * 10**6)}
 
 
@@ -30,7 +30,7 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
 
     Args:
         media: The video.
-        stream_index: Place among all streams of the file; None takes the one FFmpeg calls the best.
+        stream_index: Index among all streams of the file; None for FFmpeg's best video stream.
     """
     plain = scan_plain(media, stream_index)
     if plain is not None:
@@ -52,7 +52,7 @@ def scan(media: Media, stream_index: int | None = None) -> Scan:
 
 
 def _best_stream(media: Media) -> int | None:
-    """The stream that FFmpeg calls the best after its default look into all of them."""
+    """Returns FFmpeg's best stream after its default probing of all streams."""
     with open_container(media) as container:
         best = container.streams.best("video")
         return None if best is None else best.index

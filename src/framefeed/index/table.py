@@ -1,4 +1,4 @@
-"""The packet table: what a file's packets are, which frames they show and where decoding has to start for each."""
+"""The packet table: the packets of a file, the frames that they show, and where decoding starts for each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from framefeed.types import NO_PTS
 __all__ = ["DISCARD", "KEY", "PacketTable", "RawPackets", "build_table", "decode_starts", "presentation_order"]
 
 KEY = 1 << 14
-"""The container calls the packet a key frame. A hint, not a promise; compare ``PacketKind.RAP``."""
+"""The container marks the packet as a keyframe. A hint only; compare ``PacketKind.RAP``."""
 DISCARD = 1 << 15
-"""An edit list hides the packet: it is decoded where others need it, and never shown."""
+"""An edit list hides the packet: it is decoded if others need it, and never shown."""
 
-# Made once: arithmetic with members of an enum takes longer than that with arrays.
+# Made once: arithmetic with enum members takes longer than that with arrays.
 _KEY, _DISCARD = np.uint16(KEY), np.uint16(DISCARD)
 _RAP, _CLOSED, _MULTIPLE = np.uint16(PacketKind.RAP), np.uint16(PacketKind.CLOSED), np.uint16(PacketKind.MULTIPLE)
 _RADL, _RASL = np.uint16(PacketKind.RADL), np.uint16(PacketKind.RASL)
@@ -28,7 +28,7 @@ _UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 
 @dataclass
 class RawPackets:
-    """What a demuxer or a sample table says of each packet, in decode order."""
+    """Packets as a demuxer or a sample table describes them, in decode order."""
 
     pos: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -47,14 +47,13 @@ class PacketTable:
     """The packets of one video stream in decode order, and its frames in presentation order.
 
     Attributes:
-        pos: Byte position of each packet's data in the file (what the demuxer calls its position where the data is
-            not in one piece).
+        pos: Byte position of each packet's data in the file (the demuxer's position if the data is not contiguous).
         size: Size of each packet in bytes.
-        pts, dts, duration: Times in units of the stream's time base; ``NO_PTS`` where there is none.
+        pts, dts, duration: Times in units of the stream's time base; ``NO_PTS`` if missing.
         flags: ``PacketKind`` bits, ``KEY`` and ``DISCARD``.
-        start: For each packet, the packet that decoding has to start from for its picture to be exact.
+        start: For each packet, the packet at which decoding starts for an exact picture.
         frames: For each frame in presentation order, the packet that shows it.
-        frame_pts: When each frame is shown; never ``NO_PTS``.
+        frame_pts: Presentation time of each frame; never ``NO_PTS``.
     """
 
     pos: NDArray[np.int64]
@@ -76,13 +75,13 @@ class PacketTable:
         return len(self.frames)
 
     def has(self, kind: int) -> NDArray[np.bool_]:
-        """For each packet, whether it has that flag."""
+        """Returns for each packet whether it has that flag."""
         found: NDArray[np.bool_] = (self.flags & np.uint16(kind)) != 0
         return found
 
     @cached_property
     def frame_duration(self) -> NDArray[np.int64]:
-        """How long each frame is shown: until the next one, and the last one for as long as its packet says."""
+        """Display duration of each frame: until the next one; that of the last one from its packet."""
         if not len(self.frames):
             return np.empty(0, np.int64)
         until_next = np.diff(self.frame_pts)
@@ -93,13 +92,13 @@ class PacketTable:
 
     @cached_property
     def display_rank(self) -> NDArray[np.int64]:
-        """For each packet, a number by which they rise in presentation order, shown or not.
+        """Rank of each packet in presentation order, shown or not.
 
-        That of a hidden packet has its place in its group; groups that follow each other may be decoded in one go.
+        The rank of a hidden packet lies within its GOP, because consecutive GOPs may be decoded in one go.
         """
         if not (self.pts == NO_PTS).any():
-            # By time; where times come twice or begin again, as with edit lists and in files that were joined, by group
-            # first. Some containers have decoding times in their place, and then the frames tell.
+            # Ranked by time; by GOP first if times repeat or restart, as with edit lists and in joined files. Some
+            # containers have decoding times instead, and then the frames decide.
             for order in (np.argsort(self.pts, kind="stable"), np.lexsort((self.pts, self.start))):
                 ranks = np.empty(len(self), np.int64)
                 ranks[order] = np.arange(len(self))
@@ -113,23 +112,23 @@ class PacketTable:
 
     @cached_property
     def keyframes(self) -> NDArray[np.int64]:
-        """Numbers of the frames that decoding can start from, rising."""
+        """Numbers of the frames at which decoding can start, rising."""
         return np.flatnonzero(self.start[self.frames] == self.frames)
 
     @cached_property
     def _changes(self) -> NDArray[np.int64]:
-        """Packets that decode from another place than the packet before them."""
+        """Packets with another decode start than the packet before them."""
         return np.flatnonzero(np.diff(self.start)) + 1
 
     def run_end(self, packet: int, start: int) -> int:
-        """The packet after the last one that, from ``packet`` on, decodes from ``start`` without a break."""
+        """Returns the end of the unbroken run of packets from ``packet`` on that decode from ``start``."""
         if packet >= len(self) or self.start[packet] != start:
             return packet
         place = int(np.searchsorted(self._changes, packet, side="right"))
         return int(self._changes[place]) if place < len(self._changes) else len(self)
 
     def frames_at(self, pts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each time, in units of the time base, the frame that is shown then; -1 before the first."""
+        """Returns the frame shown at each time, in units of the time base; -1 before the first."""
         return np.searchsorted(self.frame_pts, pts, side="right").astype(np.int64) - 1
 
     def __repr__(self) -> str:
@@ -138,9 +137,9 @@ class PacketTable:
 
 
 def presentation_order(raw: RawPackets, kinds: NDArray[np.uint16]) -> NDArray[np.int64] | None:
-    """The packets that show frames, by presentation time; None where the times do not tell the order.
+    """Returns the packets that show frames, by presentation time; None if the times do not give the order.
 
-    They do not where a shown packet lacks a time, two packets claim the same one, or a packet shows several pictures.
+    They do not if a shown packet lacks a time, two packets have the same one, or a packet shows several pictures.
     """
     if (kinds & _MULTIPLE).any():
         return None
@@ -156,7 +155,7 @@ def presentation_order(raw: RawPackets, kinds: NDArray[np.uint16]) -> NDArray[np
 
 
 def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.int64]) -> PacketTable:
-    """Makes the table from the raw packets, what their bitstream says, and the order in which frames are shown.
+    """Builds the table from the raw packets, their flags, and the presentation order.
 
     Args:
         raw: The packets in decode order.
@@ -180,28 +179,28 @@ def build_table(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.i
 
 
 def _ranks(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each packet that rises with presentation time; the packet's own place where times do not tell."""
+    """Returns a rank for each packet that rises with presentation time; the packet number if times are unusable."""
     times = raw.pts[frames]
     if not (raw.pts == NO_PTS).any() and (times[1:] > times[:-1]).all():
         return raw.pts
     ranks = np.full(len(raw), -1, np.int64)
     ranks[frames] = np.arange(len(frames))
-    # Hidden packets have no place of their own: they count as shown just after the latest one before them.
+    # Hidden packets have no time of their own: they count as shown just after the latest one before them.
     return np.where(ranks >= 0, ranks, np.maximum.accumulate(ranks))
 
 
 def decode_starts(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each packet, where decoding has to start.
+    """Returns the packet at which decoding starts, for each packet.
 
-    That is the last random-access point before it, except for leading pictures: decoded after an open random-access
-    point but shown before it, they refer to pictures before it, and need the one before that.
+    That is the last random-access point before it. Leading pictures are an exception: decoded after an open
+    random-access point but shown before it, they refer to pictures before it, and need the one before that.
     """
     ranks = _ranks(raw, frames)
     count = len(kinds)
     numbers = np.arange(count)
     is_rap = (kinds & _RAP) != 0
     if count:
-        is_rap[0] = True  # there is nothing before the first packet: a linear decode starts there too
+        is_rap[0] = True  # nothing precedes the first packet: a linear decode starts there too
     closed = (kinds & _CLOSED) != 0
     last = np.maximum.accumulate(numbers * is_rap)
     previous_of = np.zeros(count, np.int64)
@@ -213,22 +212,21 @@ def decode_starts(raw: RawPackets, kinds: NDArray[np.uint16], frames: NDArray[np
 
 
 def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Strictly rising times, one for each frame in presentation order.
+    """Returns strictly rising times, one per frame in presentation order.
 
-    They are FFmpeg's. Where some of those do not rise, as where a writer of fragments has mistaken the last frame of
-    each, only these frames get others, between those of their neighbours. Where most do not, all are made up, from the
-    first one on.
+    They are FFmpeg's. If a few of them do not rise, as when a muxer of fragments got the last frame of each wrong, only
+    these frames get times between those of their neighbours. If most do not, all are generated from the first one on.
     """
     times = raw.pts[frames]
     if not (times == NO_PTS).any():
         if (times[1:] > times[:-1]).all():
             return times
         if (raw.pts[1:] > raw.pts[:-1]).all():
-            return np.sort(times)  # decoding times in their place, as of ASF
+            return np.sort(times)  # decoding times instead, as in ASF
         repaired = _repaired(times)
         if repaired is not None:
             return repaired
-    # Without usable presentation times the decoding times, put in order, are the same clock a little earlier.
+    # Without usable presentation times, the sorted decoding times are the same clock, slightly earlier.
     made = np.sort(raw.dts[frames])
     if (made == NO_PTS).any() or (np.diff(made) <= 0).any():
         durations = raw.duration[frames]
@@ -238,7 +236,7 @@ def _frame_times(raw: RawPackets, frames: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _repaired(times: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The times with as few as possible changed, so that all rise; None where that is more than one of eight."""
+    """Returns rising times with as few changes as possible; None if more than one in eight changes."""
     ends: list[int] = []  # the smallest time that a rising sequence of each length can end with
     lengths = np.empty(len(times), np.int64)
     for number, time in enumerate(times.tolist()):

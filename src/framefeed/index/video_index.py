@@ -1,4 +1,4 @@
-"""``VideoIndex``: everything known of one video without decoding it."""
+"""``VideoIndex``: the facts and packets of one video, known without decoding."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Stored", "VideoIndex"]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Where packets are that a packet store has copied out of their video.
+    """Location of packets that were copied to a packet store.
 
     Attributes:
-        shard: The file that has them, at ``packets.pos``.
+        shard: The file with the packets, at ``packets.pos``.
         checksums: CRC-32 of each packet.
-        video: Fingerprint of the video that they were copied from.
+        video: Fingerprint of the original video.
     """
 
     shard: str
@@ -39,12 +39,12 @@ class VideoIndex:
 
     Attributes:
         path: The file, or a description such as ``<bytes>``.
-        fingerprint: Size and modification time of the file when it was indexed. Where the packets are in a store, size
-            and check value of their shard.
+        fingerprint: Size and modification time of the file when it was indexed. For packets in a store, size and check
+            value of their shard.
         stream: Facts about the video stream.
         packets: The packet table.
-        byte_ranges: Whether packets lie in the file in one piece at ``packets.pos``, so that no demuxer is needed.
-        stored: Where they are read from instead of the file; None for the file itself.
+        byte_ranges: Whether packets are contiguous in the file at ``packets.pos``, so that no demuxer is needed.
+        stored: Their location in a packet store; None if they are read from the file.
     """
 
     path: str
@@ -56,25 +56,25 @@ class VideoIndex:
 
     @classmethod
     def scan(cls, source: Any, *, stream_index: int | None = None) -> VideoIndex:
-        """Reads the index of a video.
+        """Indexes a video.
 
-        Of MP4 and MOV files no more of the media data is read than the few bytes that a packet's flags need; other
-        containers are read from start to end. Nothing is decoded, except where a stream has no usable time stamps.
+        For MP4 and MOV files, only the few bytes per packet that its flags need are read from the media data; other
+        containers are read from start to end. Only streams without usable time stamps are decoded.
 
         Args:
             source: Path, bytes, uint8 tensor or file-like object.
-            stream_index: Place of the stream among all streams of the file; None takes the best video stream.
+            stream_index: Index of the stream among all streams of the file; None for the best video stream.
 
         Raises:
             SourceError: The file cannot be read.
-            InvalidFile: It is no video, or damaged beyond use.
+            InvalidFile: The file is not a readable video.
         """
         return cls.scan_media(open_media(source), stream_index=stream_index)
 
     @classmethod
     def scan_media(cls, media: Media, *, stream_index: int | None = None) -> VideoIndex:
-        """``scan`` for a ``Media``."""
-        # PyAV is loaded here and not with the module: an index can be used without it.
+        """Indexes a ``Media``."""
+        # Imported here, so that an existing index can be used without loading PyAV.
         from framefeed.index.decode_once import decode_once
         from framefeed.index.order import needs_decoding
         from framefeed.index.scan import scan
@@ -102,12 +102,12 @@ class VideoIndex:
 
     @property
     def num_frames(self) -> int:
-        """Number of frames that a linear decode shows; the header is not asked."""
+        """Number of frames that a linear decode shows, whatever the header claims."""
         return self.packets.num_frames
 
     @property
     def num_cut_frames(self) -> int:
-        """Frames whose data lies beyond the end of the file: it is cut off, and reading them raises."""
+        """Number of frames whose data lies beyond the end of a truncated file. Reading them raises."""
         if not self.byte_ranges:
             return 0
         packets = self.packets
@@ -116,31 +116,31 @@ class VideoIndex:
 
     @property
     def begin_seconds(self) -> float:
-        """When the first frame starts."""
+        """Start of the first frame."""
         return float(self.packets.frame_pts[0] * self.stream.time_base)
 
     @property
     def end_seconds(self) -> float:
-        """When the last frame ends."""
+        """End of the last frame."""
         return float((self.packets.frame_pts[-1] + self.packets.frame_duration[-1]) * self.stream.time_base)
 
     @property
     def duration_seconds(self) -> float:
-        """From the first frame's start to the last one's end."""
+        """Time from the first frame's start to the last one's end."""
         return self.end_seconds - self.begin_seconds
 
     @property
     def average_fps(self) -> float | None:
-        """Frames a second over the whole stream, None for a stream without duration."""
+        """Frames per second over the whole stream; None for a stream without duration."""
         return self.num_frames / self.duration_seconds if self.duration_seconds > 0 else None
 
     def pts_seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """When each of the frames starts to be shown."""
+        """Returns the presentation time of each of the frames."""
         base = self.stream.time_base
         return self.packets.frame_pts[frames] * base.numerator / base.denominator
 
     def frame_seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How long each of the frames is shown."""
+        """Returns the display duration of each of the frames."""
         base = self.stream.time_base
         return self.packets.frame_duration[frames] * base.numerator / base.denominator
 
@@ -187,7 +187,7 @@ class VideoIndex:
 
 
 def _reorder_depth(frames: NDArray[np.int64]) -> int:
-    """How many pictures a decoder has to hold back: how far the latest one comes behind its place."""
+    """Returns the number of pictures that a decoder holds back for reordering."""
     shown = np.zeros(int(frames.max()) + 1, np.int64)
     shown[frames] = 1
     decoded = shown.cumsum()[frames]
@@ -195,6 +195,6 @@ def _reorder_depth(frames: NDArray[np.int64]) -> int:
 
 
 def _rotation(stream: StreamInfo) -> float | None:
-    """Counter-clockwise degrees in (-180, 180], None for an upright picture, as TorchCodec has it."""
+    """Returns counter-clockwise degrees in (-180, 180], None for an upright picture, as TorchCodec does."""
     turns = stream.orientation.quarter_turns
     return {0: None, 1: 90.0, 2: 180.0, 3: -90.0}[turns]

@@ -1,8 +1,8 @@
-"""Compares what the boxes of an MP4 or MOV file declare with what a file of its size can hold.
+"""Validates the sizes declared in the boxes of an MP4 or MOV file against the size of the file.
 
-FFmpeg and the index allocate memory for what is declared, and some tables need few bytes to declare much: a constant
-sample size, run lengths, fragments without values for each sample, edits that repeat the whole track. This walk reads
-boxes as FFmpeg does, headers only, before anything else looks at the file.
+FFmpeg and the index allocate memory for what is declared, and some tables declare much in a few bytes: a constant
+sample size, run lengths, fragments without per-sample values, edits that repeat the whole track. This check walks the
+boxes as FFmpeg does, reading headers only, before anything else reads the file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from framefeed.media.media import Media, reading
 
 __all__ = ["check_declared"]
 
-# Entries that are always allowed: they cost some megabytes, and a file that is cut off may declare more than it has.
+# Entries that are always allowed: they cost a few megabytes, and a truncated file may declare more than it has.
 FREE = 1 << 16
-SAMPLE = 4  # bytes that a sample takes at least: its entry in a table of sizes, or its data
-MAX_DEPTH = 10  # of boxes in boxes, as in FFmpeg
+SAMPLE = 4  # bytes that a sample takes at least: its entry in a size table, or its data
+MAX_DEPTH = 10  # nesting of boxes, as in FFmpeg
 _WINDOW = 1 << 14  # bytes read at once
-_SAMPLES_PER_ENTRY = 160  # FFmpeg's index has one entry for so many samples of uncompressed sound, at least
+_SAMPLES_PER_ENTRY = 160  # least samples of uncompressed sound for one entry of FFmpeg's index
 
 _CONTAINERS = frozenset(
     (b"moov", b"hoov", b"trak", b"mdia", b"minf", b"stbl", b"dinf", b"edts", b"mvex", b"moof", b"traf", b"udta")
     + (b"tref", b"wave", b"sinf", b"schi", b"iprp", b"ipco", b"mfra", b"ilst")
 )
-# Where the number of entries is in a box, and the bytes that each takes at least.
+# Position of the entry count in a box, and the least bytes of each entry.
 _TABLES = {
     b"stts": (4, 8),
     b"ctts": (4, 8),
@@ -51,7 +51,7 @@ _Read = Callable[[int, int], bytes]
 
 @dataclass
 class _Track:
-    """What is known of a track so far: places of its boxes, and the numbers that some of them begin with."""
+    """The state of one track: positions of its boxes, and the numbers that some of them begin with."""
 
     boxes: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     handlers: set[bytes] = field(default_factory=set)
@@ -60,10 +60,10 @@ class _Track:
 
 
 def check_declared(media: Media) -> None:
-    """Raises for a file whose boxes declare more than it can hold.
+    """Raises if the boxes of a file declare more than the file can hold.
 
     Raises:
-        InvalidFile: It is one.
+        InvalidFile: The boxes declare too much.
     """
     with reading(media) as read:
         size = media.fingerprint[0]
@@ -71,7 +71,7 @@ def check_declared(media: Media) -> None:
 
 
 def _windowed(read: _Read) -> _Read:
-    """Few reads for many small ones that lie close together."""
+    """Returns a reader that serves many small reads from a few large ones."""
     begin, window = 0, b""
 
     def get(offset: int, length: int) -> bytes:
@@ -84,7 +84,7 @@ def _windowed(read: _Read) -> _Read:
 
 
 class _Walk:
-    """A walk through the boxes of a file, or of what a compressed box of it holds."""
+    """A walk through the boxes of a file, or through the decompressed boxes of a ``cmov``."""
 
     def __init__(self, read: _Read, file_size: int, name: str) -> None:
         self._read = read
@@ -96,7 +96,7 @@ class _Walk:
         self._weight = 0
 
     def boxes(self, start: int, end: int, depth: int) -> None:
-        """Looks at all boxes in a place."""
+        """Checks all boxes in a range."""
         for kind, body, stop in self._children(start, end):
             if kind == b"trak" and depth < MAX_DEPTH:
                 self._track = _Track()
@@ -105,7 +105,7 @@ class _Walk:
             elif kind in _CONTAINERS and depth < MAX_DEPTH:
                 self.boxes(body, stop, depth + 1)
             elif kind == b"meta" and depth < MAX_DEPTH:
-                at = self._read(body, min(stop - body, _WINDOW)).find(b"hdlr")  # there is a version in front, or not
+                at = self._read(body, min(stop - body, _WINDOW)).find(b"hdlr")  # the version is optional
                 self.boxes(body + max(0, at - 4), stop, depth + 1)
             elif kind == b"cmov":
                 self._compressed(body, stop, depth)
@@ -168,7 +168,7 @@ class _Walk:
         self._track.samples, self._track.constant = max(self._track.samples, count), constant
 
     def _run(self, body: int, stop: int) -> None:
-        """A run of a fragment: without values for each sample it declares as many as it likes."""
+        """Checks a ``trun``: without per-sample values it can declare any number of samples."""
         flags, count = self._number(body) & 0xFFFFFF, self._number(body + 4)
         header = 8 + 4 * (flags & 1) + (flags & 4)
         if columns := (flags & 0xF00).bit_count():
@@ -178,7 +178,7 @@ class _Walk:
             self._add(count, 1 if self._number(at + 4) in self._sounds else SAMPLE)
 
     def _add(self, count: int, unit: int) -> None:
-        """Counts samples that take at least so many bytes each."""
+        """Adds samples of at least that many bytes each to the count."""
         self._weight += count * unit
         if self._weight > self._file_size + FREE * SAMPLE:
             most = FREE + self._file_size // unit
@@ -200,7 +200,7 @@ class _Walk:
             self._add(self._copies(track, times), SAMPLE)
 
     def _entries(self, track: _Track, kind: bytes, number: str, columns: int) -> NDArray[np.int64]:
-        """The entries of a table, a row each."""
+        """Returns the entries of a table, one row each."""
         body, stop = track.boxes.get(kind, (0, 0))
         row = np.dtype(number).itemsize * columns
         count = min(self._number(body + 4), max(0, stop - body - 8) // row) if stop else 0
@@ -208,14 +208,14 @@ class _Walk:
         return np.frombuffer(data, number, len(data) // row * columns).astype(np.int64).reshape(-1, columns)
 
     def _placed(self, track: _Track) -> int:
-        """Samples in all chunks."""
+        """Returns the number of samples in all chunks."""
         chunks = max((self._number(track.boxes[k][0] + 4) for k in (b"stco", b"co64") if k in track.boxes), default=0)
         runs = self._entries(track, b"stsc", ">u4", 3)
         lengths = np.append(runs[1:, 0], chunks + 1) - runs[:, 0] if len(runs) else np.empty(0, np.int64)
         return int((lengths.clip(0, chunks) * runs[:, 1]).sum())
 
     def _copies(self, track: _Track, times: NDArray[np.int64]) -> int:
-        """Samples that the edits of a track show, counted as often as they do, from the sync sample before."""
+        """Returns the number of samples that a track's edits show, repeats included, each from its sync sample on."""
         lengths = np.minimum(times[:, 0], track.samples)
         lengths = np.clip(track.samples - (lengths.cumsum() - lengths), 0, lengths)
         decoded = np.repeat(times[:, 1], lengths).cumsum()
@@ -238,7 +238,7 @@ class _Walk:
         return int(shown[rows[:, 1] >= 0].clip(0).sum())
 
     def _compressed(self, body: int, stop: int, depth: int) -> None:
-        """Boxes that QuickTime has packed with zlib."""
+        """Checks boxes that QuickTime has compressed with zlib."""
         for kind, start, end in self._children(body, stop):
             if kind == b"cmvd":
                 packed = self._read(start + 4, end - start - 4)
@@ -248,7 +248,7 @@ class _Walk:
         try:
             data = zlib.decompressobj().decompress(packed, most)
         except zlib.error:
-            return  # FFmpeg says so
+            return  # FFmpeg's limit
         if len(data) == most:
             raise InvalidFile(self._name, "its compressed header is far larger than the file: made to use up memory")
         inner = _Walk(lambda at, length: data[at : at + length], self._file_size, self._name)

@@ -1,8 +1,7 @@
-"""FFmpeg as PyAV has loaded it: its log and its shared libraries.
+"""The FFmpeg that PyAV has loaded: its log level and its shared libraries.
 
-What matters of the log comes as an exception with the file's name; the rest, such as a remark on every damaged
-macroblock, would drown the user's output. ``FRAMEFEED_FFMPEG_LOG=warning`` (or any other of FFmpeg's levels) brings it
-back.
+Errors that matter become exceptions with the file's name. The rest of the log, such as a line for every damaged
+macroblock, would flood the user's output; ``FRAMEFEED_FFMPEG_LOG=warning`` (or any other FFmpeg level) shows it.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ __all__ = ["library", "quiet", "row_bytes"]
 
 @functools.cache
 def quiet() -> None:
-    """Turns the log of PyAV's FFmpeg down, once a process."""
+    """Lowers the log level of PyAV's FFmpeg, once per process."""
     level = os.environ.get("FRAMEFEED_FFMPEG_LOG", "panic").upper()
     av.logging.set_libav_level(getattr(av.logging, level, av.logging.PANIC))
 
 
 @functools.cache
 def library(name: str) -> ctypes.CDLL:
-    """The library of that name, such as ``libswscale``, that PyAV uses: its wheel's own, or the system's.
+    """Loads the shared library, such as ``libswscale``, that PyAV uses: from its wheel, or the system's.
 
     Raises:
-        MissingBackend: It cannot be found.
+        MissingBackend: The library cannot be found.
     """
     path = _loaded_path(name)
     if path is None:
-        raise MissingBackend("PyAV", f"its {name} cannot be found; install PyAV's own wheel: pip install av")
+        raise MissingBackend("PyAV", f"{name} cannot be found; install PyAV's own wheel: pip install av")
     return ctypes.CDLL(path)
 
 
 def _loaded_path(name: str) -> str | None:
-    """Other packages load other builds of FFmpeg into the same process, so the first one found may not be PyAV's."""
+    """Returns the path of PyAV's library. Other packages load other builds of FFmpeg into the same process."""
     package = Path(av.__file__).parent
     for folder in (package.parent / "av.libs", package / ".dylibs"):
         for candidate in sorted(folder.glob(f"{name}[-.]*")):
@@ -57,7 +56,7 @@ def _loaded_path(name: str) -> str | None:
 
 
 def row_bytes(pix_fmt: Any, plane: int) -> int:
-    """Bytes of a row that hold pixels: components of one plane lie side by side.
+    """Returns the bytes of a row that hold pixels; components of one plane are interleaved.
 
     Args:
         pix_fmt: A ``VideoFormat`` with a size.

@@ -1,7 +1,7 @@
-"""Where a video's bytes are: a file, a bytes object or a file-like object, all behind positional reads.
+"""Sources of a video's bytes: a file, a bytes object or a file-like object, read at positions.
 
-Positional reads share no file offset, so threads and forked workers may read one file at once. Open files are kept
-in a small pool whatever the number of videos.
+Positional reads share no file offset, so threads and forked workers may read one file at once. A small pool keeps files
+open, however many videos there are.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from framefeed.errors import FileChanged, SourceError
 
 __all__ = ["BytesMedia", "FileMedia", "Fingerprint", "Media", "PathMedia", "open_media"]
 
-MAX_OPEN_FILES = 64  # an open costs about 10 microseconds on a local disk: a larger pool buys nothing
+MAX_OPEN_FILES = 64  # an open costs about 10 microseconds on a local disk, so a larger pool gains nothing
 
-NEAR = 4096  # a read call costs more than copying this many bytes, which are on the same page of a disk or the next
-BLOCK = 120 << 10  # bytes that are read before they are looked at: they stay in the cache, and malloc asks no system
+NEAR = 4096  # a read call costs more than copying this many bytes, which are on the same or the next page of a disk
+BLOCK = 120 << 10  # bytes read before they are processed: they stay in the cache, and malloc needs no system call
 
 _ZERO = np.zeros(1, np.int64)
 
@@ -43,21 +43,21 @@ class Media(Protocol):
 
     @property
     def name(self) -> str:
-        """What error messages call it."""
+        """Name for error messages."""
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What changes when the content changes. Asked anew each time."""
+        """Value that changes when the content changes; queried on every access."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes from ``offset``; fewer than ``length`` at the end of the file."""
+        """Reads bytes from ``offset``; fewer than ``length`` only at the end of the file."""
 
     def for_demuxer(self) -> int | IO[bytes]:
-        """What FFmpeg reads: a stream with an offset of its own, or such a descriptor, which the caller closes."""
+        """Returns FFmpeg's input: a stream with an offset of its own, or a descriptor, which the caller closes."""
 
 
 class _FilePool:
-    """Open file descriptors by path, the least recently used closed first, never one that is in use."""
+    """Pool of open file descriptors by path; closes the least recently used ones that are not in use."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -68,18 +68,18 @@ class _FilePool:
         self._files: OrderedDict[tuple[str, Fingerprint], list[int]] = OrderedDict()  # [descriptor, users]
 
     def forget(self) -> None:
-        """After a fork: the child starts with its own descriptors and a lock that nobody holds."""
+        """Resets the pool after a fork: the child gets descriptors of its own and a free lock."""
         for descriptor, _ in self._files.values():
             os.close(descriptor)
         self._reset()
 
     @contextmanager
     def descriptor(self, path: str, fingerprint: Fingerprint) -> Iterator[int]:
-        """An open descriptor of the file with that fingerprint."""
+        """Lends an open descriptor of the file with that fingerprint."""
         key = (path, fingerprint)
         entry = self._use(key)
         if entry is None:
-            # Not under the lock: on a network disk this may take for ever, and must not keep others from their files.
+            # Without the lock: on a network disk this may hang, and must not block reads of other files.
             opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             entry = self._use(key, opened)
             assert entry is not None
@@ -92,7 +92,7 @@ class _FilePool:
                 entry[1] -= 1
 
     def _use(self, key: tuple[str, Fingerprint], opened: int | None = None) -> list[int] | None:
-        """The entry of a file, with one user more; made of ``opened`` where there is none."""
+        """Adds a user to the entry of a file; makes the entry from ``opened`` if there is none."""
         with self._lock:
             entry = self._files.get(key)
             if entry is None:
@@ -117,25 +117,25 @@ _REASONS = {
     errno.ENOENT: "no such file",
     errno.EACCES: "not readable (permission denied)",
     errno.EISDIR: "a directory, not a video file",
-    errno.ELOOP: "a symbolic link that leads nowhere",
+    errno.ELOOP: "a broken symbolic link",
 }
 
 
-URL_REASON = "URLs are not read; open it as a file object and give that, for example fsspec.open(url).open()"
+URL_REASON = "URLs are not supported; pass a file object, for example fsspec.open(url).open()"
 
 
 def is_url(path: object) -> bool:
-    """Whether a path looks like ``scheme://`` and no such file is there."""
+    """Returns whether a path looks like ``scheme://`` and no such file exists."""
     return bool(re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", str(path))) and not os.path.lexists(str(path))
 
 
 def source_error(path: object, error: OSError) -> SourceError:
-    """A ``SourceError`` that says what the operating system said."""
+    """Returns a ``SourceError`` with the operating system's reason."""
     if is_url(path):
         return SourceError(path, URL_REASON)
     reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
     if error.errno == errno.ENOENT and Path(str(path)).is_symlink():
-        reason = "a symbolic link that leads nowhere"
+        reason = "a broken symbolic link"
     return SourceError(path, reason)
 
 
@@ -147,28 +147,28 @@ class PathMedia:
 
     @property
     def name(self) -> str:
-        """The path."""
+        """Path of the file."""
         return self.path
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Size and modification time of the file as it is now."""
+        """Current size and modification time of the file."""
         try:
             status = os.stat(self.path)
         except OSError as error:
             raise source_error(self.path, error) from None
         if not stat.S_ISREG(status.st_mode):
             if not stat.S_ISDIR(status.st_mode):
-                raise SourceError(self.path, "not a file")
+                raise SourceError(self.path, "not a regular file")
             can_be_read = os.access(self.path, os.R_OK | os.X_OK)
             raise SourceError(
-                self.path, "a directory, not a video file" if can_be_read else "a folder that cannot be read"
+                self.path, "a directory, not a video file" if can_be_read else "a directory that cannot be read"
             )
         return status.st_size, status.st_mtime_ns
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """An open descriptor, for many reads in a row."""
+        """Lends an open descriptor, for many reads in a row."""
         try:
             with _POOL.descriptor(self.path, self.fingerprint) as descriptor:
                 yield descriptor
@@ -178,7 +178,7 @@ class PathMedia:
             raise source_error(self.path, error) from None
 
     def read(self, offset: int, length: int, fingerprint: Fingerprint | None = None) -> bytes:
-        """Positional read; safe from any thread and after a fork."""
+        """Reads at a position; safe from any thread and after a fork."""
         try:
             with _POOL.descriptor(self.path, fingerprint or self.fingerprint) as descriptor:
                 return _read_fully(descriptor, offset, length)
@@ -188,7 +188,7 @@ class PathMedia:
             raise source_error(self.path, error) from None
 
     def for_demuxer(self) -> int:
-        """A descriptor of its own."""
+        """Returns a descriptor with an offset of its own."""
         try:
             return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -196,7 +196,7 @@ class PathMedia:
 
 
 def _read_fully(descriptor: int, offset: int, length: int) -> bytes:
-    """Bytes of an open file; fewer than ``length`` only at its end."""
+    """Reads bytes of an open file; fewer only at its end."""
     data = os.pread(descriptor, length, offset)
     while len(data) < length:
         part = os.pread(descriptor, length - len(data), offset + len(data))
@@ -214,28 +214,28 @@ class BytesMedia:
 
     @property
     def name(self) -> str:
-        """``<bytes>``, with the size."""
+        """``<N bytes>``."""
         return f"<{len(self.data)} bytes>"
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Size; the content is the caller's to keep."""
+        """Size of the object; the caller must not change the content."""
         return len(self.data), 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """A copy of the slice."""
+        """Returns a copy of the slice."""
         return bytes(self.data[offset : offset + length])
 
     def for_demuxer(self) -> IO[bytes]:
-        """A stream over the same memory."""
+        """Returns a stream over the same memory."""
         return io.BytesIO(self.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BytesMedia, (bytes(self.data),)
 
 
-# Wrappers that hand on the bytes of a plain file as they are, and the attribute that holds it. Others that have a
-# descriptor may not: that of a gzip file reads what is compressed.
+# Wrappers that pass on the bytes of a plain file unchanged, and the attribute with that file. Other objects with a
+# descriptor may not: that of a gzip file reads compressed data.
 _WRAPPERS = {
     "_io.BufferedReader": "raw",
     "_io.BufferedRandom": "raw",
@@ -245,7 +245,7 @@ _WRAPPERS = {
 
 
 def _plain_file(file: Any) -> io.FileIO | None:
-    """The regular file of the operating system whose bytes an object reads; None for any other object."""
+    """Returns the regular file whose bytes an object reads; None for any other object."""
     while type(file) is not io.FileIO:
         attribute = _WRAPPERS.get(f"{type(file).__module__}.{type(file).__qualname__}")
         if attribute is None:
@@ -257,8 +257,8 @@ def _plain_file(file: Any) -> io.FileIO | None:
 class FileMedia:
     """A file-like object with ``read`` and ``seek``.
 
-    An open file of the operating system is read at positions: its offset belongs to all forked processes together.
-    Other objects are read under a lock, and only in the process that they were given to.
+    An open file of the operating system is read at positions, because all forked processes share its offset. Other
+    objects are read under a lock, and only in the process that opened them.
     """
 
     def __init__(self, file: Any) -> None:
@@ -267,26 +267,26 @@ class FileMedia:
             raise TypeError(f"a file-like source needs the methods read and seek; {file!r} lacks {', '.join(missing)}")
         self.file = file
         self._lock = threading.Lock()
-        self._size = int(file.seek(0, os.SEEK_END))  # writes out what is buffered, too
+        self._size = int(file.seek(0, os.SEEK_END))  # also flushes buffered writes
         self._plain = _plain_file(file)
         self._process = os.getpid()
 
     @property
     def name(self) -> str:
-        """The object's name where it has one."""
+        """Name of the object, if it has one."""
         name = getattr(self.file, "name", None)  # a number where the file has none
         return name if isinstance(name, str) and name else f"<{type(self.file).__name__}>"
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Size and time of the last change of an open file; else the size when the object was handed over."""
+        """Size and modification time of an open file; for other objects the size at the start."""
         if self._plain is None:
             return self._size, 0
         status = os.fstat(self._plain.fileno())
         return status.st_size, status.st_mtime_ns
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes from ``offset``; safe from any thread.
+        """Reads bytes from ``offset``; safe from any thread.
 
         Raises:
             SourceError: The object belongs to another process.
@@ -299,7 +299,7 @@ class FileMedia:
         if self._process != os.getpid():
             reason = (
                 f"a {type(self.file).__name__} object cannot be read in a forked process, which shares its state with "
-                "the parent; open it in that process, or give a path, an open local file or bytes"
+                "the parent; open it in that process, or pass a path, an open local file or bytes"
             )
             raise SourceError(self.name, reason)
         with self._lock:
@@ -314,11 +314,11 @@ class FileMedia:
         return b"".join(parts)
 
     def for_demuxer(self) -> IO[bytes]:
-        """A stream with an offset of its own over the shared object."""
+        """Returns a stream with an offset of its own over the shared object."""
         return io.BufferedReader(_Window(self), 1 << 16)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(f"{self.name}: a file object cannot be sent to another process; give a path or bytes instead")
+        raise TypeError(f"{self.name}: a file object cannot be sent to another process; pass a path or bytes instead")
 
 
 class _Window(io.RawIOBase):
@@ -349,7 +349,7 @@ class _Window(io.RawIOBase):
 
 @contextmanager
 def reading(media: Media) -> Iterator[Callable[[int, int], bytes]]:
-    """``media.read`` for many reads in a row: the file is looked up once."""
+    """Returns a read function for many reads in a row; looks the file up once."""
     if isinstance(media, PathMedia):
         with media.opened() as descriptor:
             yield partial(_read_fully, descriptor)
@@ -358,16 +358,16 @@ def reading(media: Media) -> Iterator[Callable[[int, int], bytes]]:
 
 
 def read_rows(media: Media, pos: NDArray[np.int64], size: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-    """The first ``length`` bytes at many places, one row each, padded with zeros where ``size`` is smaller.
+    """Reads the first ``length`` bytes at many positions, one row each, padded with zeros where ``size`` is smaller.
 
-    Places that lie close together are read in one go: they are on the same page of the disk, or the next.
+    Neighbouring positions share one read: they are on the same or the next page of the disk.
     """
     if not len(pos):
         return np.empty((0, length), np.uint8)
     buffer = np.empty(BLOCK + length, np.uint8)
     view = buffer.data
     row = np.dtype((np.void, length))
-    # The rows that begin at each byte of the buffer.
+    # All rows that the buffer can hold, one starting at each byte.
     every: NDArray[np.void] = np.ndarray(BLOCK + 1, row, buffer, strides=(1,))
     rows = np.empty(len(pos), row)
     with media.opened() if isinstance(media, PathMedia) else nullcontext() as descriptor:
@@ -387,15 +387,15 @@ def read_rows(media: Media, pos: NDArray[np.int64], size: NDArray[np.int64], len
 def _blocks(
     pos: NDArray[np.int64], length: int
 ) -> Iterator[tuple[int, int, NDArray[np.int64], list[tuple[int, int, int]]]]:
-    """What to read to have ``length`` bytes at each place, in portions that fit a buffer of ``BLOCK + length`` bytes.
+    """Plans reads of ``length`` bytes at each position, in portions that fit a buffer of ``BLOCK + length`` bytes.
 
     Yields:
-        First row, row behind the last, where the rows begin in the buffer, and the reads: file offset, place in the
-        buffer, number of bytes.
+        First row, last row + 1, offsets of the rows in the buffer, and the reads: file offset, buffer offset, number of
+        bytes.
     """
     steps = pos[1:] - pos[:-1]
     breaks = (steps > NEAR) | (steps < 0)
-    place = np.zeros(len(pos), np.int64)  # where each row would be, were all reads put one behind the other
+    place = np.zeros(len(pos), np.int64)  # offset of each row if all reads were put one behind the other
     np.where(breaks, length, steps).cumsum(out=place[1:])
     edges = sorted({*place.searchsorted(np.arange(0, int(place[-1]) + 1, BLOCK)).tolist(), len(pos)})
     breaks[np.array(edges[1:-1], np.int64) - 1] = True
@@ -412,7 +412,7 @@ def _blocks(
 
 
 def check_unchanged(media: Media, expected: Fingerprint) -> None:
-    """Raises ``FileChanged`` where the content is not the one that was indexed."""
+    """Raises ``FileChanged`` if the content is not the indexed one."""
     found = media.fingerprint
     if found != expected:
         what = f"size {expected[0]} -> {found[0]}" if found[0] != expected[0] else "modification time differs"
@@ -420,7 +420,7 @@ def check_unchanged(media: Media, expected: Fingerprint) -> None:
 
 
 def open_media(source: Any) -> Media:
-    """A Media for a path, bytes, a uint8 tensor or a file-like object."""
+    """Returns a Media for a path, bytes, a uint8 tensor or a file-like object."""
     if isinstance(source, str | os.PathLike):
         return PathMedia(source)
     if isinstance(source, bytes | bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""Pictures as a decoder gives them."""
+"""Decoded pictures in the decoder's own pixel format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NativeFrame:
 
 def _plane(plane: Any, index: int, pix_fmt: Any) -> NDArray[np.uint8]:
     data = np.frombuffer(plane, np.uint8)
-    if not plane.line_size:  # a palette, as decoders give it
+    if not plane.line_size:  # decoders return a palette as a plane without lines
         return np.array(data[None])
     rows = data.reshape(plane.height, abs(plane.line_size))
     return np.array(rows[:, : row_bytes(pix_fmt, index)])

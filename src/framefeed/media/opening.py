@@ -1,8 +1,8 @@
-"""Opens one file with FFmpeg, and nothing else.
+"""Opens one file with FFmpeg, without letting FFmpeg open any other.
 
-FFmpeg reads playlists, session descriptions and scripts that name other files and servers, and takes them by their
-content, whatever a file is called. Here it is given formats that are one file, and no way to open a second one: bytes
-and file objects come through Python, a file on disk as an open descriptor, whose name FFmpeg never sees.
+FFmpeg reads playlists, session descriptions and scripts that name other files and servers, and recognises them by
+content, not by file name. Here FFmpeg gets only single-file formats and no protocol to open a second file: bytes and
+file objects come through Python, a file on disk as an open descriptor without a name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ __all__ = ["invalid_file", "max_pixels", "open_input", "refuse_playlist"]
 
 quiet()
 
-# Formats of one file, by FFmpeg's names. Not here: what opens others (concat, dash, hls, imf, mlv, rtp, rtsp, sap, sdp,
-# vobsub, webm_dash_manifest), what takes its name for a pattern (image2), devices, text and subtitles.
+# Single-file formats, by FFmpeg's names. Left out: formats that open other files (concat, dash, hls, imf, mlv, rtp,
+# rtsp, sap, sdp, vobsub, webm_dash_manifest), that take the file name as a pattern (image2), devices, text and
+# subtitles.
 _VIDEO = (
     "asf,asf_o,avi,dhav,dv,flv,gxf,ivf,ivr,kux,live_flv,lmlm4,lxf,matroska,mov,mpeg,mpegts,mpjpeg,mxf,nsv,nut,nuv,ogg,"
     "pva,rm,swf,ty,usm,wtv,yuv4mpegpipe"
@@ -51,9 +52,9 @@ _FORMATS = ",".join((_VIDEO, _STREAMS, _PICTURES, _CAMERAS_AND_GAMES, _SOUND))
 MAX_PIXELS = 1 << 27
 MOST_PIXELS = (1 << 31) - 1  # FFmpeg's own limit
 
-_HEAD = 1 << 16  # bytes in which FFmpeg, too, looks for what makes a text a playlist
+_HEAD = 1 << 16  # FFmpeg, too, looks for playlist marks in this many bytes
 
-# Texts that name other files or servers, by how they begin or by a line of theirs.
+# Texts that name other files or servers, recognised by their beginning or by one line.
 _TEXTS = tuple(
     (re.compile(pattern, re.MULTILINE | re.IGNORECASE), name)
     for pattern, name in (
@@ -70,17 +71,17 @@ _TEXTS = tuple(
 
 
 def open_input(media: Media, options: dict[str, str] | None = None) -> InputContainer:
-    """Opens a video with FFmpeg's demuxer for it.
+    """Opens a video with FFmpeg's demuxer.
 
     Args:
         media: The video.
-        options: FFmpeg's, for the demuxer and for the decoders it looks into the streams with.
+        options: FFmpeg's options for the demuxer and the decoders that it probes streams with.
 
     Raises:
         SourceError: The file cannot be read.
-        InvalidFile: It is no video, damaged beyond use, or names others that it is made of.
+        InvalidFile: The file is not a readable video, or names other files.
     """
-    if not media.fingerprint[0]:  # raises for what is missing or no file, before FFmpeg words it worse
+    if not media.fingerprint[0]:  # raises for a missing file with a clearer message than FFmpeg's
         raise InvalidFile(media.name, "empty file (0 bytes)")
     check_declared(media)
     try:
@@ -91,16 +92,16 @@ def open_input(media: Media, options: dict[str, str] | None = None) -> InputCont
 
 
 def invalid_file(media: Media, error: av.error.FFmpegError) -> InvalidFile:
-    """The error for what FFmpeg cannot read."""
+    """Returns the error for a file that FFmpeg cannot read."""
     reason = error.strerror or error
-    return InvalidFile(media.name, f"not a video file that can be read, or a damaged one ({reason})")
+    return InvalidFile(media.name, f"not a video file, or a damaged one ({reason})")
 
 
 def max_pixels() -> int:
-    """Pixels of the largest picture that is read: ``FRAMEFEED_MAX_PIXELS``, or 2**27, which is more than 16K video has.
+    """Returns the largest allowed picture in pixels: ``FRAMEFEED_MAX_PIXELS``, or 2**27, which exceeds 16K video.
 
     Raises:
-        ValueError: The variable is no such number.
+        ValueError: The variable is not such a number.
     """
     text = os.environ.get("FRAMEFEED_MAX_PIXELS", "")
     if not text:
@@ -122,7 +123,7 @@ def _open(media: Media, options: dict[str, str]) -> InputContainer:
         )
     finally:
         if isinstance(source, int):
-            os.close(source)  # FFmpeg has a copy
+            os.close(source)  # FFmpeg has duplicated it
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limits
@@ -130,12 +131,12 @@ def _open(media: Media, options: dict[str, str]) -> InputContainer:
 
 
 def refuse_playlist(media: Media) -> None:
-    """Raises for a text that names other files or servers; also for libraries that open files by themselves.
+    """Raises if the file is a text that names other files or servers. Readers that open files themselves call it too.
 
     Raises:
-        InvalidFile: The file is one.
+        InvalidFile: The file is such a text.
     """
     head = media.read(0, _HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
     for pattern, name in _TEXTS:
         if b"\0" not in head and pattern.search(head):
-            raise InvalidFile(media.name, f"{name} that names other files; framefeed reads one file: give that")
+            raise InvalidFile(media.name, f"{name} that names other files; pass the video file itself")

@@ -1,4 +1,4 @@
-"""Packet numbers -> bytes."""
+"""Packet bytes by packet number: from the file, from a demuxer, or from a packet store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read from a source."""
+"""A packet source that counts what is read from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CountedSource"]
 
 
 class CountedSource:
-    """A source that counts what is taken from it."""
+    """A source that counts the packets and bytes read from it."""
 
     def __init__(self, source: PacketSource) -> None:
         self._source = source
@@ -21,13 +21,13 @@ class CountedSource:
         self._num_bytes = 0
 
     def take_counts(self) -> tuple[int, int]:
-        """Packets and bytes since this was last asked."""
+        """Returns and resets the number of packets and bytes."""
         counts = self._packets, self._num_bytes
         self._packets = self._num_bytes = 0
         return counts
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise."""
+        """Yields (number, data) for packets in rising order."""
         for number, data in self._source.read(numbers):
             self._packets += 1
             self._num_bytes += len(data)

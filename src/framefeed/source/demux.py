@@ -1,4 +1,4 @@
-"""Packets through a demuxer, for containers that cut them into pieces (MPEG-TS, MPEG-PS)."""
+"""Reads packets through a demuxer, for containers that split them into pieces (MPEG-TS, MPEG-PS)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from framefeed.types import NO_PTS
 
 __all__ = ["Demuxed"]
 
-MAX_IDLE = 8  # demuxers kept open between requests, whatever the number of videos; each holds a file and its buffers
+MAX_IDLE = 8  # demuxers kept open between requests, for any number of videos; each holds a file and its buffers
 
-# Reading on is cheaper than seeking when the wanted packet is at most this far ahead.
+# Reading on is cheaper than seeking if the wanted packet is at most this far ahead.
 NEAR = 64
 
-# Formats made of small packets that can be picked up anywhere.
+# Formats of small packets, which can be read from any position.
 _SEEK_BY_BYTES = frozenset({"mpeg", "mpegts"})
 
 
 class _Walker:
-    """A demuxer, and the number of the packet that it gives next."""
+    """A demuxer, and the number of its next packet."""
 
     def __init__(self, index: VideoIndex, media: Media) -> None:
         self._index = index
@@ -49,7 +49,7 @@ class _Walker:
         self._container.close()
 
     def read(self, number: int) -> bytes:
-        """The data of a packet: reads on where it is near, seeks where it is not, starts over where seeking fails."""
+        """Returns the data of a packet: reads on if it is near, else seeks, and starts over if seeking fails."""
         data = None
         if self.next <= number <= self.next + NEAR or self._seek(number):
             data = self._walk_to(number)
@@ -58,11 +58,11 @@ class _Walker:
             self._open()
             data = self._walk_to(number)
         if data is None:
-            raise DecodeError(self._index.path, f"packet {number} of the index is not found by demuxing any more")
+            raise DecodeError(self._index.path, f"the demuxer no longer finds packet {number} of the index")
         return data
 
     def _walk_to(self, number: int) -> bytes | None:
-        """Reads up to a packet; None where what comes is not what the index says."""
+        """Reads up to a packet; returns None if a packet does not match the index."""
         size = self._index.packets.size
         if self._ahead is not None:
             found, data = self._ahead
@@ -82,7 +82,7 @@ class _Walker:
         return None
 
     def _seek(self, number: int) -> bool:
-        """Goes to a packet at or before the group's first one, and makes sure which one it is."""
+        """Seeks to a packet at or before the first one of the group, and identifies it."""
         table = self._index.packets
         start = int(table.start[number])
         position, pts = int(table.pos[start]), int(table.pts[start])
@@ -106,7 +106,7 @@ class _Walker:
 
 
 class _Idle:
-    """Walkers between two uses, the least recently used closed first."""
+    """Pool of idle walkers; closes the least recently used ones."""
 
     def __init__(self) -> None:
         self.reset()
@@ -130,10 +130,10 @@ class _Idle:
         return None
 
     def put(self, index: VideoIndex, walker: _Walker) -> None:
-        # By the garbage collector, too, where a generator was left: in any thread, even one that has the lock.
+        # The garbage collector may run this for an abandoned generator, in any thread, even one that holds the lock.
         self._returned.append((index, walker))
         if not self._lock.acquire(blocking=False):
-            return  # whoever comes next sees to it
+            return  # the next caller does it
         try:
             self._accept()
             old = [self._walkers.popitem(last=False)[1][1] for _ in range(len(self._walkers) - MAX_IDLE)]
@@ -149,7 +149,7 @@ class _Idle:
 
 
 _IDLE = _Idle()
-os.register_at_fork(after_in_child=_IDLE.reset)  # the parent goes on using its own
+os.register_at_fork(after_in_child=_IDLE.reset)  # the parent keeps its own
 
 
 class Demuxed:
@@ -160,7 +160,7 @@ class Demuxed:
         self._media = media
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise."""
+        """Yields (number, data) for packets in rising order."""
         check_unchanged(self._media, self._index.fingerprint)
         if not len(numbers):
             return
@@ -168,7 +168,7 @@ class Demuxed:
         try:
             for number in numbers.tolist():
                 yield number, walker.read(number)
-        except GeneratorExit:  # the job had all it wanted before the last packet
+        except GeneratorExit:  # the job stopped before the last packet
             _IDLE.put(self._index, walker)
             raise
         except BaseException:

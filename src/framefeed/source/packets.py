@@ -1,4 +1,4 @@
-"""Packets of a video: by byte range from a store or a container that has them in one piece, else by demuxer."""
+"""Reads packets of a video: by byte range from a store or a container with contiguous packets, else by demuxer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from framefeed.source.shards import ShardMedia
 
 __all__ = ["ByteRanges", "CutOff", "PacketSource", "StoredPackets", "media_of", "open_source"]
 
-# One read takes in the gap between two packets (audio, skipped packets) when that is smaller than this: a read call
-# costs about as much as copying this many bytes.
+# A read includes the gap between two packets (audio, skipped packets) if it is smaller than this: a read call costs
+# about as much as copying this many bytes.
 MAX_GAP = 64 << 10
-MAX_READ = 4 << 20  # bounds the memory of one job, whatever the length of a group
+MAX_READ = 4 << 20  # bounds the memory of a job for GOPs of any length
 
 
 class CutOff(Exception):
-    """The file ends before the end of a packet, or has other bytes in its place than it should.
+    """The file ends before the end of a packet, or a checksum does not match.
 
     Attributes:
-        packet: Its number.
+        packet: Number of the packet.
         reason: Where the file ends, or what is damaged.
     """
 
@@ -37,32 +37,32 @@ class CutOff(Exception):
 
 
 class PacketSource(Protocol):
-    """Gives the bytes of packets."""
+    """Protocol of packet sources."""
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise.
+        """Yields (number, data) for packets in rising order.
 
         Raises:
             FileChanged: The file is not the one that was indexed.
-            CutOff: It ended before a packet's end when it was indexed, or does not match the packet's checksum; the
-                packets before that one have been given.
+            CutOff: The file was already truncated when it was indexed, or a packet does not match its checksum; the
+                packets before that one have been yielded.
         """
 
 
 class ByteRanges:
-    """Reads packets at the positions that the index gives, neighbours together."""
+    """Reads packets at the positions of the index, neighbours in one read."""
 
     def __init__(self, index: VideoIndex, media: Media) -> None:
         self._index = index
         self._media = media
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise."""
+        """Yields (number, data) for packets in rising order."""
         check_unchanged(self._media, self._index.fingerprint)
         table = self._index.packets
         pos, size = table.pos[numbers], table.size[numbers]
         end = pos + size
-        # A new read where the next packet lies before this one or far behind it, or the read would get too long.
+        # Start a new read if the next packet lies before this one or far behind it, or if the read would get too long.
         breaks = np.flatnonzero((pos[1:] < end[:-1]) | (pos[1:] - end[:-1] > MAX_GAP)) + 1
         for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(numbers)], strict=True):
             for low, high in _split(pos, end, first, last):
@@ -92,7 +92,7 @@ class ByteRanges:
 
 
 def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Cuts a run of neighbouring packets into pieces of at most MAX_READ bytes (or one packet)."""
+    """Splits a run of neighbouring packets into reads of at most MAX_READ bytes (or one packet)."""
     low = first
     while low < last:
         limit = int(pos[low]) + MAX_READ
@@ -102,28 +102,28 @@ def _split(pos: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int
 
 
 class StoredPackets(ByteRanges):
-    """Reads packets from a store, and compares each with its checksum."""
+    """Reads packets from a packet store and verifies their checksums."""
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise."""
+        """Yields (number, data) for packets in rising order."""
         stored = self._index.stored
         assert stored is not None
         expected = stored.checksums[numbers].tolist()
         for (number, data), checksum in zip(super().read(numbers), expected, strict=True):
             if zlib.crc32(data) != checksum:
                 if isinstance(self._media, ShardMedia):
-                    self._media.check()  # another shard may have come in its place
+                    self._media.check()  # another shard may have replaced it
                 raise CutOff(number, f"{stored.shard} is damaged: the checksum of packet {number} does not match")
             yield number, data
 
 
 def media_of(index: VideoIndex) -> Media:
-    """Where the packets of an index are: in a shard, or in the video itself."""
+    """Returns the media with the packets of an index: a shard, or the video itself."""
     return PathMedia(index.path) if index.stored is None else ShardMedia(index)
 
 
 def open_source(index: VideoIndex, media: Media) -> PacketSource:
-    """The fastest source that the container allows."""
+    """Returns the fastest source that the container allows."""
     if index.stored is not None:
         return StoredPackets(index, media)
     if index.byte_ranges:

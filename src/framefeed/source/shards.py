@@ -1,8 +1,8 @@
-"""Shards of a packet store: files of packets, one behind the other, and at the end what tells one shard from another.
+"""Shards of a packet store: files of concatenated packets, with a trailer that identifies the shard.
 
-A shard may be copied and moved, so its modification time says nothing. It is recognised by its size and by a check
-value of its content, which stands in its last bytes. A process looks at these once; from then on the checksums of
-packets tell what has changed, and spare a slow disk a question each time.
+A shard may be copied and moved, so its modification time means nothing. It is recognised by its size and by a check
+value of its content in the trailer. A process reads the trailer once; from then on packet checksums detect changes,
+which saves a query to a slow disk for each read.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ TRAILER_SIZE = _TRAILER.size
 _MARK = b"framefeed.store1"
 
 _NAME = re.compile(r"packets-(\d{5,})\.bin(\.part)?")
-_PART = ".part"  # of a shard that is being written
+_PART = ".part"  # suffix of a shard that is being written
 
-_BUFFER = 1 << 20  # bytes that are written at once
+_BUFFER = 1 << 20  # bytes per write
 
-_known: set[tuple[str, Fingerprint]] = set()  # shards that this process has looked at
+_known: set[tuple[str, Fingerprint]] = set()  # shards checked in this process
 
 
 def shard_name(number: int) -> str:
-    """The file name of a shard."""
+    """Returns the file name of a shard."""
     return f"packets-{number:05d}.bin"
 
 
 def shard_number(name: str) -> int | None:
-    """The number of a shard, finished or not, by its file name; None for other files."""
+    """Returns the number of a shard, finished or not, from its file name; None for other files."""
     found = _NAME.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def check_value(checksums: Iterable[NDArray[np.uint32]]) -> int:
-    """What stands for the content of a shard: made of the checksums of its packets, so 64 bits of all their bytes."""
+    """Returns a 64-bit digest of a shard's content, computed from the checksums of its packets."""
     digest = blake2b(digest_size=8)
     for part in checksums:
         digest.update(np.ascontiguousarray(part, "<u4").data)
@@ -65,13 +65,13 @@ def check_value(checksums: Iterable[NDArray[np.uint32]]) -> int:
 
 
 def shard_fingerprint(path: str) -> Fingerprint:
-    """Size and check value of a shard as it is now.
+    """Returns the current size and check value of a shard.
 
     Raises:
-        SourceError: It is missing, not readable or no shard.
+        SourceError: The file is missing, unreadable or not a shard.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe has nobody at its other end
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would block
         try:
             size = os.fstat(descriptor).st_size
             data = os.pread(descriptor, TRAILER_SIZE, max(0, size - TRAILER_SIZE))
@@ -83,11 +83,11 @@ def shard_fingerprint(path: str) -> Fingerprint:
         mark, length, check = _TRAILER.unpack(data)
         if mark == _MARK and length == size - TRAILER_SIZE:
             return size, int(check)
-    raise SourceError(path, "cut off, damaged or no shard of a packet store")
+    raise SourceError(path, "truncated, damaged or not a shard of a packet store")
 
 
 class ShardMedia(PathMedia):
-    """A shard, as the media of one of its videos."""
+    """A shard as the media of one of its videos."""
 
     def __init__(self, index: VideoIndex) -> None:
         assert index.stored is not None
@@ -96,7 +96,7 @@ class ShardMedia(PathMedia):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Size and check value of the shard when this process first looked at it."""
+        """Size and check value of the shard when this process first read its trailer."""
         expected = self._index.fingerprint
         if (self.path, expected) not in _known:
             self.check()
@@ -104,11 +104,11 @@ class ShardMedia(PathMedia):
         return expected
 
     def check(self) -> None:
-        """Looks whether the shard is the one of the index.
+        """Checks that the shard is the one of the index.
 
         Raises:
-            FileChanged: It is another one.
-            SourceError: It is missing, not readable or no shard.
+            FileChanged: It is another shard.
+            SourceError: The file is missing, unreadable or not a shard.
         """
         video = self._index.path
         try:
@@ -122,27 +122,27 @@ class ShardMedia(PathMedia):
 
 
 class ShardWriter:
-    """A shard that is being written. It gets its name when it is finished.
+    """A shard that is being written; it gets its final name when it is finished.
 
     Args:
-        folder: Where it is.
-        number: Its number.
-        end: How much of what is there already is kept.
-        checksums: Of the packets in that.
+        folder: Folder of the shard.
+        number: Number of the shard.
+        end: Bytes of an existing file to keep.
+        checksums: Checksums of the packets in those bytes.
 
     Attributes:
-        number: Its number.
+        number: Number of the shard.
         end: Bytes written.
 
     Raises:
-        CatalogError: It cannot be written.
+        CatalogError: The shard cannot be written.
     """
 
     def __init__(self, folder: str, number: int, end: int = 0, checksums: Iterable[NDArray[np.uint32]] = ()) -> None:
         self.number = number
         self.end = end
         self._checksums = list(checksums)
-        self._waiting = bytearray()  # the bytes before ``end`` that are not written yet
+        self._waiting = bytearray()  # unwritten bytes before ``end``
         self._path = Path(folder) / shard_name(number)
         self._part = self._path.with_name(self._path.name + _PART)
         try:
@@ -173,7 +173,7 @@ class ShardWriter:
             raise self._error(error) from error
 
     def rewind(self, end: int) -> None:
-        """Drops what was written behind ``end``."""
+        """Drops the bytes behind ``end``."""
         self._flush()
         self.end = end
         try:
@@ -182,21 +182,21 @@ class ShardWriter:
             raise self._error(error) from error
 
     def add(self, checksums: NDArray[np.uint32]) -> None:
-        """What was written last is a whole video with these checksums."""
+        """Records the checksums of the video written last."""
         self._checksums.append(checksums)
 
     def sync(self, start: int) -> None:
-        """Waits until all is on the disk, and lets go of the copy in memory from ``start`` on."""
+        """Waits until all bytes are on the disk, and drops the cached copy from ``start`` on."""
         self._flush()
         try:
             os.fsync(self._descriptor)
-            if hasattr(os, "posix_fadvise"):  # so that what is read next is what the disk has
+            if hasattr(os, "posix_fadvise"):  # so that the next read comes from the disk
                 os.posix_fadvise(self._descriptor, start, self.end - start, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise self._error(error) from error
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes that were written, as far as they are on the disk."""
+        """Reads back bytes that were written."""
         try:
             data = part = os.pread(self._descriptor, length, start)
             while part and len(data) < length:
@@ -217,7 +217,7 @@ class ShardWriter:
             raise self._error(error) from error
 
     def close(self) -> None:
-        """Lets go of the file as it is."""
+        """Closes the file without finishing the shard."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

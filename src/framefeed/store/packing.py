@@ -1,4 +1,4 @@
-"""Copies the packets of videos into shards, video by video, and writes the catalog of a packet store."""
+"""Copies the packets of videos into shards, one video at a time, and writes the catalog of a packet store."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from framefeed.store.store_journal import Placed, StoreJournal, key_of
 
 __all__ = ["Packed", "Packing", "files_note", "progress_bar", "read_all", "reason"]
 
-# Videos are noted as done when any of these is reached: what a killed run loses at most, besides the video it was at.
+# Copied videos are committed when any of these is reached, which bounds the loss of a killed run.
 COMMIT_SECONDS = 5.0
 COMMIT_BYTES = 256 << 20
 
-READ_BACK = 4 << 20  # bytes that are read back at once
+READ_BACK = 4 << 20  # bytes per read when reading back
 
-# Rows that are made at once.
+# Limits of one batch of rows.
 BATCH_VIDEOS = 2000
 BATCH_PACKETS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What ``pack`` has done.
+    """Result of ``pack``.
 
     Attributes:
-        catalog: The store's.
-        num_new: Videos that were packed now; the others were there already.
+        catalog: The store's catalog.
+        num_new: Videos copied by this call; the others were already in the store.
         num_shards: Files that hold the packets.
-        video_bytes: Size of the videos that are in the store.
+        video_bytes: Size of the videos in the store.
         store_bytes: Size of the shards and the catalog.
         bad: Videos that were left out, and why.
     """
@@ -63,7 +63,7 @@ class Packed:
 
 
 class Packing:
-    """A call of ``pack``."""
+    """The state of a call of ``pack``."""
 
     def __init__(self, source: Catalog, folder: str, journal: StoreJournal, found: Found, shard_size: int) -> None:
         self._source = source
@@ -80,7 +80,7 @@ class Packing:
         self._placed: list[Placed | None] = []
 
     def run(self, progress: bool | None, *, strict: bool) -> None:
-        """Copies what is not there yet."""
+        """Copies the videos that the store does not have yet."""
         num_bytes = 0
         for number in range(len(self._source)):
             index = self._source[number]
@@ -108,7 +108,7 @@ class Packing:
         self._commit()
 
     def _room_for(self, num_bytes: int) -> ShardWriter:
-        """The shard that a video of this size goes into."""
+        """Returns the shard for a video of this size."""
         if self._writer is not None and self._writer.end and self._writer.end + num_bytes > self._shard_size:
             self._finish_shard()
         if self._writer is None:
@@ -123,7 +123,7 @@ class Packing:
             self._writer = None
 
     def _copy(self, index: VideoIndex, writer: ShardWriter, bar: ProgressBar) -> Placed:
-        """Copies the packets of a video, and makes sure that they are the same when they are read again."""
+        """Copies the packets of a video, and verifies them by reading the video again."""
         start, whole = writer.end, 0
         checksums = np.empty(len(index.packets), np.uint32)
         for number, data in read_all(index):
@@ -132,10 +132,10 @@ class Packing:
             writer.write(data)
             bar.advance(len(data))
         if writer.end - start != int(index.packets.size.sum()):
-            raise InvalidFile(index.path, "its packets are not as large as its index says")
+            raise InvalidFile(index.path, "its packets do not have the sizes in its index")
         for number, data in read_all(index):
             if zlib.crc32(data) != checksums[number]:
-                raise FileChanged(index.path, f"packet {number} is another one when it is read again")
+                raise FileChanged(index.path, f"packet {number} differs when it is read again")
         writer.add(checksums)
         placed = Placed(key_of(index), writer.number, start, writer.end, checksums)
         self._pending.append((placed, whole))
@@ -143,7 +143,7 @@ class Packing:
         return placed
 
     def _commit(self) -> None:
-        """Notes videos as done, when they are on the disk and are there what was written."""
+        """Commits videos to the journal once their bytes are on the disk and read back correctly."""
         writer = self._writer
         if not self._pending or writer is None:
             return
@@ -154,13 +154,15 @@ class Packing:
                 found = zlib.crc32(writer.read(place, min(READ_BACK, placed.end - place)), found)
             if found != whole:
                 name = os.path.join(self._folder, shard_name(writer.number))
-                raise CatalogError(name, f"does not hold what was written of {placed.key[0]}; is the disk in order?")
+                raise CatalogError(
+                    name, f"reads back other bytes than were written for {placed.key[0]}; check the disk"
+                )
         self._journal.add([placed for placed, _ in self._pending])
         self._pending.clear()
         self._saved_at = time.monotonic()
 
     def finish(self) -> Packed:
-        """Writes the catalog, and removes what it does not need."""
+        """Writes the catalog, and removes unused shards and the journal."""
         if self._writer is not None and self._writer.end:
             self._finish_shard()
         used = sorted({placed.shard for placed in self._placed if placed is not None})
@@ -186,7 +188,7 @@ class Packing:
         )
 
     def _rows(self, schema: Any, fingerprints: dict[int, Fingerprint]) -> Iterator[Any]:
-        """The catalog's rows, in batches."""
+        """Yields the catalog's rows, in batches."""
         batch: list[VideoIndex] = []
         num_packets = 0
         for number, placed in enumerate(self._placed):
@@ -203,13 +205,13 @@ class Packing:
             yield cast(encode(batch), schema)
 
     def close(self) -> None:
-        """Leaves an unfinished shard to the next call."""
+        """Closes an unfinished shard; the next call resumes it."""
         if self._writer is not None:
             self._writer.close()
 
 
 def read_all(index: VideoIndex) -> Iterator[tuple[int, bytes | memoryview]]:
-    """All packets of a video, from wherever they are."""
+    """Yields all packets of a video, from the file or a store."""
     try:
         yield from open_source(index, media_of(index)).read(np.arange(len(index.packets)))
     except CutOff as error:
@@ -227,12 +229,12 @@ def files_note(done: int, num_files: int, num_bad: int) -> str:
 
 
 def reason(index: VideoIndex, error: FramefeedError) -> str:
-    """What is wrong with a video; with the file that is meant, where it is not the video."""
+    """Returns the reason of an error, with the file's name if it is not the video."""
     return error.reason if error.path == index.path else str(error)
 
 
 def _stored(index: VideoIndex, placed: Placed, shard: str, fingerprint: Fingerprint) -> VideoIndex:
-    """The index of a video whose packets are in a shard."""
+    """Returns the index of a video with its packets in a shard."""
     sizes = index.packets.size
     pos: NDArray[np.int64] = placed.start + np.cumsum(sizes) - sizes
     return dataclasses.replace(

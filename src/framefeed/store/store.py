@@ -1,7 +1,7 @@
-"""Packet stores: the packets of many videos in a few files, which are read in place of the videos.
+"""Packet stores: the packets of many videos in a few large files.
 
-A store is a folder with shards and a catalog. The catalog is one like any other, only that its packets are found in the
-shards: whatever takes a catalog reads from the store, by byte range, whatever containers the videos were in.
+A store is a folder with shards and a catalog whose packets lie in the shards. Everything that accepts a catalog reads
+from the store, by byte range, whatever containers the videos had.
 
     >>> packed = pack("catalog.arrow", "store")  # doctest: +SKIP
     >>> dataset = VideoDataset(None, catalog="store")  # doctest: +SKIP
@@ -28,13 +28,13 @@ SHARD_SIZE = 4 << 30
 
 @dataclass(frozen=True)
 class Verified:
-    """What ``verify`` has found.
+    """Result of ``verify``.
 
     Attributes:
-        num_videos: Videos that were looked at.
+        num_videos: Videos that were read.
         num_shards: Files that hold their packets.
-        num_bytes: Bytes of packets that are as they should be.
-        bad: Videos whose packets are not, and why.
+        num_bytes: Bytes of packets that match their checksums.
+        bad: Videos with packets that do not, and why.
     """
 
     num_videos: int
@@ -53,29 +53,29 @@ def pack(
 ) -> Packed:
     """Copies the packets of all videos of a catalog into a store.
 
-    The store's catalog appears, or is replaced, when all is complete. Packets are read twice from the videos and once
-    from the finished shards, and have to be the same. A call that was interrupted goes on where it was when it is
-    repeated; videos that a finished store has already, unchanged, are not copied again.
+    The store's catalog is written, or replaced, when the store is complete. Packets are read twice from the videos and
+    once from the finished shards, and must be equal. Call it again to resume an interrupted run; unchanged videos that
+    a finished store already has are not copied again.
 
     Args:
-        catalog: A ``Catalog`` or its path; that of another store is fine, too.
-        out: The store's folder.
-        shard_size: Bytes of a shard at most; more where a single video needs more, for no video is split.
-        on_error: What a video does that is missing, has changed or cannot be read: ``"raise"`` stops with its error,
-            ``"skip"`` leaves it out and notes it in ``bad``.
+        catalog: A ``Catalog`` or its path; may be the catalog of another store.
+        out: Folder of the store.
+        shard_size: Maximum bytes of a shard. A larger video gets a shard of its own: videos are not split.
+        on_error: Treatment of a video that is missing, has changed or cannot be read: ``"raise"`` raises its error,
+            ``"skip"`` leaves it out and adds it to ``bad``.
         progress: Whether to show a progress bar; None shows it on a terminal.
 
     Raises:
         CatalogError: The store cannot be written, or another process is writing it.
-        FramefeedError: With ``on_error="raise"``, what is wrong with a video.
+        FramefeedError: The error of a video, with ``on_error="raise"``.
     """
     if on_error not in ("raise", "skip"):
-        raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
     if shard_size < 1:
-        raise ValueError(f"shard_size is at least 1 byte, got {shard_size}")
+        raise ValueError(f"shard_size must be at least 1 byte, got {shard_size}")
     source = catalog if isinstance(catalog, Catalog) else Catalog.open(catalog)
     folder = absolute(os.fspath(out))
-    _existing(folder, source)  # refuses before anything is written
+    _existing(folder, source)  # refuses before writing anything
     journal = StoreJournal(folder)
     try:
         found = Found(folder, _existing(folder, source), journal.entries)
@@ -90,21 +90,21 @@ def pack(
 
 
 def _existing(folder: str, source: Catalog) -> Catalog | None:
-    """Makes the folder; the catalog of the store that is there already."""
+    """Creates the folder; returns the catalog of the store if there is one."""
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
-        raise CatalogError(folder, "a file; give the store a folder of its own") from None
+        raise CatalogError(folder, "a file; choose another folder for the store") from None
     except OSError as error:
         raise CatalogError(folder, f"cannot be written ({error.strerror or error})") from error
     target = os.path.join(folder, STORE_CATALOG)
     if os.path.realpath(source.path) == os.path.realpath(target):
-        raise CatalogError(folder, "has the very catalog that is to be packed; give the store a folder of its own")
+        raise CatalogError(folder, "contains the catalog to pack; choose another folder for the store")
     if not os.path.exists(target):
         return None
     found = Catalog.open(target)
     if not found.is_store:
-        raise CatalogError(target, "a catalog of videos; the store's would replace it: choose another folder")
+        raise CatalogError(target, "a catalog of videos, which the store's would replace; choose another folder")
     return found
 
 
@@ -112,18 +112,18 @@ def verify(store: str | os.PathLike[str], *, progress: bool | None = None) -> Ve
     """Reads all packets of a store and compares them with their checksums.
 
     Args:
-        store: Its folder.
+        store: Folder of the store.
         progress: Whether to show a progress bar; None shows it on a terminal.
 
     Raises:
-        CatalogError: It is no store, an unfinished one, or its catalog is damaged.
+        CatalogError: The folder is not a store, the store is unfinished, or its catalog is damaged.
     """
     catalog = Catalog.open(store)
     if not catalog.is_store:
-        raise CatalogError(catalog.path, "a catalog of videos, not that of a packet store")
+        raise CatalogError(catalog.path, "a catalog of videos, not of a packet store")
     folder = os.path.dirname(catalog.path)
     sizes = [os.path.getsize(os.path.join(folder, name)) for name in shards_in(folder)]
-    shards: dict[str, bool] = {}  # whether each is the one that it should be
+    shards: dict[str, bool] = {}  # checks that each is the expected shard
     bad: list[BadFile] = []
     num_bytes = 0
     with progress_bar("checking", sum(sizes), len(catalog), progress) as bar:

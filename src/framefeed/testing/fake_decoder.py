@@ -1,7 +1,7 @@
-"""A decoder that needs no codec: it knows who refers to whom and hands out numbers for pictures.
+"""A decoder without a codec: it knows the references between pictures, and outputs packet numbers instead of pictures.
 
-Everything above the decoder can be tested with it anywhere, and a plan that leaves out a packet that was needed is
-noticed: the picture comes out damaged, as it would from a real decoder.
+Everything above the decoder can be tested with it anywhere, and a plan that omits a needed packet is detected: the
+picture comes out damaged, as from a real decoder.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class FakeFactory:
 
     Attributes:
         references: For each packet, the packets that its picture is predicted from.
-        ranks: For each packet, its place in presentation order; None for one that shows nothing.
-        delay: How many pictures a session holds back to put them into order.
+        ranks: For each packet, its rank in presentation order; None for one that shows nothing.
+        delay: Number of pictures that a session holds back for reordering.
         broken: Packets that no decoder can read.
-        swallowed: Packets whose pictures get lost where a whole run is decoded.
-        numbers_pictures: Whether pictures can be told apart where packets are fed one by one.
+        swallowed: Packets whose pictures are lost when a whole run is decoded.
+        numbers_pictures: Whether pictures carry packet numbers when packets are fed one by one.
         fed: Every packet that any session was fed, in order.
         runs: The first and the last packet of every run.
     """
@@ -52,19 +52,19 @@ class FakeFactory:
     runs: list[tuple[int, int]] = field(default_factory=list)
 
     def uses_threads(self, stream: StreamInfo) -> bool:
-        """It does not mind."""
+        """Returns True: fake sessions accept any number of threads."""
         return True
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
-        """All streams share sessions."""
+        """Returns one key: all streams share sessions."""
         return "fake"
 
     def shape(self, stream: StreamInfo) -> object:
-        """All are alike."""
+        """Returns one shape for all streams."""
         return None
 
     def create(self, stream: StreamInfo, num_threads: int, *, closed_start: bool) -> Session:
-        """A new session."""
+        """Returns a new session."""
         return _FakeSession(self)
 
 
@@ -93,7 +93,7 @@ class _FakeSession:
         rows: Mapping[int, int],
         take: TakeRun,
     ) -> bool:
-        """Hands pictures on two at a time, each under the number that its place in the order gives it."""
+        """Outputs pictures two at a time, each under the number of its rank."""
         stream = self._stream
         fed = [number for number, _ in packets if stream.ranks[number] is not None]
         stream.fed += fed
@@ -140,7 +140,7 @@ class _FakeSession:
 
 
 def fake_bytes(table: Mapping[int, bytes] | None = None) -> Any:
-    """A packet source without bytes, for a fake decoder."""
+    """Returns a packet source without bytes, for a fake decoder."""
 
     class _Source:
         def read(self, numbers: Any) -> Any:

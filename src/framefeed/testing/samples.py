@@ -1,8 +1,8 @@
-"""Clips whose every frame carries its own number, for the demo, the benchmark and the tests.
+"""Clips with frame numbers painted into every frame, for the demo, the benchmark and the tests.
 
-The number is painted into the luma as big black and white blocks (a 24-bit code with a checksum in the top three
-eighths of the picture), so it survives lossy coding, chroma subsampling and resizing, and a wrong frame is noticed
-from its pixels alone. The rest is moving texture: codecs find real motion and real residuals to code.
+The number is painted into the luma as large black and white blocks (a 24-bit code with a checksum in the top three
+eighths of the picture), so it survives lossy coding, chroma subsampling and resizing, and the pixels alone reveal a
+wrong frame. The rest is moving texture, which gives codecs real motion and real residuals.
 
 Everything is a function of (seed, number): the same arguments paint the same picture on every machine.
 """
@@ -26,14 +26,14 @@ from framefeed._util.encoders import exact_x264, usual_priority
 Plane = npt.NDArray[np.uint8]
 Pts = Callable[[int], int] | Sequence[int]
 
-# The code lies on an 8x8 grid over the picture: 3 rows of 8 blocks are 16 bits of number and 8 bits of checksum.
+# The code lies on an 8x8 grid over the picture: 3 rows of 8 blocks hold 16 bits of number and 8 bits of checksum.
 GRID = 8
 CODE_ROWS = 3
 MAX_NUMBER = 0xFFFF
-BLACK, WHITE = 16, 235  # legal in limited range, and still far apart when read as full range
-UNCLEAR = (90, 165)  # a block whose mean lies between these is neither: two pictures blended, or garbage
+BLACK, WHITE = 16, 235  # legal in limited range, and still far apart if read as full range
+UNCLEAR = (90, 165)  # a block whose mean lies between these is neither: two blended pictures, or garbage
 
-# Textures are this much larger than the picture; the picture is a window that wanders about in them.
+# Textures are this much larger than the picture, which is a window that moves about in them.
 MARGIN = 64
 
 
@@ -47,7 +47,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Color:
-    """How the samples are tagged (they are not converted): matrix with its usual primaries, and the range."""
+    """Colour tags of the samples, which are not converted: matrix with its usual primaries, and the range."""
 
     space: Literal["bt601", "bt709", "bt2020nc"] = "bt709"
     full_range: bool = False
@@ -62,7 +62,7 @@ class Color:
 
 
 def _smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) -> npt.NDArray[np.float32]:
-    """Random grid in 0..1, one value every ``cell`` pixels, interpolated linearly."""
+    """Returns a random grid in 0..1, one value every ``cell`` pixels, interpolated linearly."""
     grid = rng.random((height // cell + 2, width // cell + 2), dtype=np.float32)
     rows, row_part = np.divmod(np.arange(height, dtype=np.float32) / cell, 1)
     cols, col_part = np.divmod(np.arange(width, dtype=np.float32) / cell, 1)
@@ -73,7 +73,7 @@ def _smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) 
 
 @lru_cache(maxsize=24)
 def _textures(height: int, width: int, seed: int, low: int) -> tuple[Plane, Plane, Plane]:
-    """Coarse, middle and fine texture. Their sum lies in ``low``..``low + 216``."""
+    """Returns coarse, middle and fine texture. Their sum lies in ``low``..``low + 216``."""
     rng = np.random.default_rng((seed, height, width))
     shape = (height + MARGIN, width + MARGIN)
     coarse = _smooth_noise(rng, *shape, cell=24) * 124 + low
@@ -83,13 +83,13 @@ def _textures(height: int, width: int, seed: int, low: int) -> tuple[Plane, Plan
 
 
 def _wander(number: int, velocity: int) -> int:
-    """A window's offset: to and fro in 0..MARGIN, because a jump back would look like a scene cut."""
+    """Returns a window's offset: back and forth in 0..MARGIN, because a jump would look like a scene cut."""
     return MARGIN - abs(number * velocity % (2 * MARGIN) - MARGIN)
 
 
 def _paint_texture(plane: Plane, number: int, seed: int, low: int) -> None:
     height, width = plane.shape
-    # The fine one jumps: noise that no motion vector predicts, as a camera's sensor has it.
+    # The fine one jumps: noise that no motion vector predicts, like that of a camera's sensor.
     velocities = ((2, 1), (3, 5), (37, 53))
     coarse, middle, fine = (
         texture[(top := _wander(number, down)) : top + height, (left := _wander(number, right)) : left + width]
@@ -110,9 +110,9 @@ def _edges(length: int) -> list[int]:
 
 
 def _paint_into(picture: Picture, number: int, seed: int) -> None:
-    """Paints in place: fresh memory for every frame costs as much as the painting."""
+    """Paints in place, because allocating every frame costs as much as painting it."""
     if not 0 <= number <= MAX_NUMBER:
-        raise ValueError(f"cannot paint number {number}; possible are 0..{MAX_NUMBER}")
+        raise ValueError(f"cannot paint number {number}; numbers are 0..{MAX_NUMBER}")
     luma = picture.y
     _paint_texture(luma, number, seed, low=BLACK)
     rows, cols = _edges(luma.shape[0]), _edges(luma.shape[1])
@@ -120,7 +120,7 @@ def _paint_into(picture: Picture, number: int, seed: int) -> None:
         luma[rows[row] : rows[row + 1], cols[col] : cols[col + 1]] = WHITE if bit else BLACK
     for place, chroma in enumerate((picture.u, picture.v), start=1):
         _paint_texture(chroma, number, seed + place, low=20)
-        # Grey where the code is, so that it reads the same in RGB.
+        # Grey below the code, so that it reads the same in RGB.
         chroma[: -(-rows[CODE_ROWS] * chroma.shape[0] // luma.shape[0])] = 128
 
 
@@ -145,7 +145,7 @@ def paint(number: int, width: int, height: int, *, seed: int = 0, subsampling: t
 
 
 def _as_gray_8bit(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The code's part of a picture, with black near 16 (or 0) and white near 235 (or 255)."""
+    """Returns the code's part of a picture, with black near 16 (or 0) and white near 235 (or 255)."""
     band = picture[: -(-picture.shape[0] * CODE_ROWS // GRID)].astype(np.float64)
     if band.ndim == 3:
         band = band.mean(axis=2)
@@ -153,7 +153,7 @@ def _as_gray_8bit(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         return band * 255.0
     if picture.dtype.itemsize == 1:
         return band
-    # Samples of 10 and 12 bits come in 16-bit words. Every code has white blocks, so the largest value tells.
+    # Samples of 10 and 12 bits come in 16-bit words. Every code has white blocks, so the largest value gives the depth.
     bits = max(8, int(band.max()).bit_length())
     bits += bits % 2 if bits < 13 else 16 - bits
     return band / float(2 ** (bits - 8))
@@ -169,7 +169,7 @@ def read_number(picture: npt.NDArray[Any]) -> int:
         ValueError: No code is there, a block is neither black nor white, or the checksum does not match.
     """
     if picture.ndim not in (2, 3) or min(picture.shape[:2]) < GRID:
-        raise ValueError(f"cannot read a number from an array of shape {picture.shape}; (H, W) or (H, W, 3) is needed")
+        raise ValueError(f"cannot read a number from an array of shape {picture.shape}; expected (H, W) or (H, W, 3)")
     height, width = picture.shape[:2]
     band = _as_gray_8bit(picture)
     code = np.empty((CODE_ROWS, GRID))
@@ -184,7 +184,7 @@ def read_number(picture: npt.NDArray[Any]) -> int:
 
 
 def wrong_number(pictures: Iterable[npt.NDArray[Any]], frames: Iterable[int]) -> str:
-    """Which picture does not show the number of its frame, and what it shows; empty where all do."""
+    """Returns the first mismatch between frames and their painted numbers; empty if there is none."""
     for frame, picture in zip(frames, pictures, strict=True):
         try:
             number = read_number(picture)
@@ -196,7 +196,7 @@ def wrong_number(pictures: Iterable[npt.NDArray[Any]], frames: Iterable[int]) ->
 
 
 def _middle(length: int, block: int) -> slice:
-    """The inner pixels of a block: its rim is blurred by coding and by resizing."""
+    """Returns the inner pixels of a block: coding and resizing blur its rim."""
     start = round((block + 0.3) * length / GRID)
     return slice(start, max(start + 1, round((block + 0.7) * length / GRID)))
 
@@ -216,20 +216,20 @@ def painted_frame(number: int, width: int, height: int, *, pix_fmt: str = "yuv42
     subsampling = (round(width / parts[1].width), round(height / parts[1].height))
     picture = paint(number, width, height, seed=seed, subsampling=subsampling)
     for narrow, plane in zip(picture, frame.planes, strict=True):
-        # Low bits that differ from zero: a path that drops them is noticed.
+        # Low bits differ from zero, so that a path that drops them is noticed.
         wide = narrow.astype(np.uint16)
         plane_samples(plane, np.dtype(np.uint16))[:] = wide << (parts[0].bits - 8) | wide & 3
     return frame
 
 
 def plane_samples(plane: "av.video.plane.VideoPlane", word: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A view of a frame's plane without the padding of its lines: writing goes into the frame."""
+    """Returns a writable view of a frame's plane without the padding of its lines."""
     lines = np.frombuffer(memoryview(plane), word).reshape(plane.height, -1)
     return lines[:, : plane.width]
 
 
 def encoder_options(codec: str, options: Mapping[str, str], *, threads: int = 1) -> dict[str, str]:
-    """``options`` with what keeps the encoder quiet and its output the same on every machine."""
+    """Adds options that silence the encoder and make its output the same on every machine."""
     chosen = {"threads": str(threads), **options}
     if codec == "libx264" and exact_x264():
         chosen["x264-params"] = ":".join(filter(None, (exact_x264(), options.get("x264-params", ""))))
@@ -238,7 +238,7 @@ def encoder_options(codec: str, options: Mapping[str, str], *, threads: int = 1)
         quiet = f"log-level=error:pools={threads}:frame-threads=1"
         chosen["x265-params"] = ":".join(filter(None, (quiet, options.get("x265-params", ""))))
     if codec == "libsvtav1":
-        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 has no other switch for its banner
+        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1's only switch for its banner
         chosen["svtav1-params"] = ":".join(filter(None, (f"lp={threads}", options.get("svtav1-params", ""))))
     return chosen
 
@@ -303,7 +303,7 @@ def write_clip(
     """
     path = Path(path)
     with atomic_path(path) as part, av.open(part, "w", format, options=dict(container_options or {})) as container:
-        # PyAV's overloads name a few encoders only; any video encoder gives a video stream.
+        # PyAV's overloads name only a few encoders; any video encoder gives a video stream.
         stream = cast("av.VideoStream", container.add_stream(codec, rate=fps))
         context = stream.codec_context
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
@@ -343,7 +343,7 @@ def write_clip(
 
 _DEMO: dict[str, Any] = {"width": 320, "height": 180, "threads": 2}
 
-# Different codecs and distances between keyframes, quick to make.
+# Different codecs and GOP sizes, quick to make.
 SAMPLES: dict[str, dict[str, Any]] = {
     "h264_gop30.mp4": dict(_DEMO, frames=300, gop=30, bframes=3, options={"preset": "veryfast"}),
     "h264_gop250.mp4": dict(_DEMO, frames=300, gop=250, options={"preset": "veryfast", "bf": "3"}, seed=1),
@@ -353,7 +353,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         frames=150,
         gop=None,
         tag="hvc1",
-        # x265's open groups, with a distance that gives this short clip several.
+        # x265's open GOPs, several in this short clip.
         options={"preset": "ultrafast", "x265-params": "keyint=48:min-keyint=24:open-gop=1:bframes=3"},
         seed=2,
     ),
@@ -365,7 +365,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         options={"deadline": "realtime", "cpu-used": "7", "crf": "36", "b": "0"},
         seed=3,
     ),
-    # SVT-AV1's quicker presets (10 and 12 were tried) leave out whole blocks: numbers become unreadable.
+    # SVT-AV1's faster presets (10 and 12 were tried) omit whole blocks, which makes numbers unreadable.
     "av1.mp4": dict(_DEMO, codec="libsvtav1", frames=120, gop=60, options={"preset": "8", "crf": "35"}, seed=4),
     "mpeg4.avi": dict(
         _DEMO,
@@ -380,7 +380,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
 
 
 def write_samples(folder: Path | str) -> list[Path]:
-    """Writes the demo's clips into ``folder``; those already there are left as they are."""
+    """Writes the demo's clips into ``folder``, except those already there."""
     return [_write_once(Path(folder) / name, spec) for name, spec in SAMPLES.items()]
 
 

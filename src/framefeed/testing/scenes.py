@@ -1,8 +1,8 @@
-"""The benchmark's clips: scenes that codecs find as easy and as hard as filmed ones.
+"""The benchmark's clips: scenes that are as easy and as hard to code as filmed ones.
 
-A textured background that pans, opaque objects that move over it on curves of their own, and sensor noise. The frame's
-number stands in a thin strip at the top, as blocks in Gray code so that little of the picture changes between
-neighbours, each bit followed by its opposite so that a misread is noticed.
+A textured background that pans, opaque objects that move over it on curves, and sensor noise. A thin strip at the top
+shows the frame's number as blocks in Gray code, so that little of the picture changes between neighbours, each bit
+followed by its complement so that misreads are detected.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ BITS = 12
 STRIP_ROWS = 16  # the strip is one sixteenth of the picture's height
 BLACK, WHITE = 16, 235
 MARGIN = 320
-UNCLEAR = (-1, -1)  # what a picture without clear numbers reads as
+UNCLEAR = (-1, -1)  # result for a picture without clear numbers
 NOISE_FRAMES = 8
 
 
 def _smooth(rng: np.random.Generator, height: int, width: int, cell: int) -> NDArray[np.float32]:
-    """Random values, one every ``cell`` pixels, interpolated in between."""
+    """Returns random values, one every ``cell`` pixels, interpolated in between."""
     grid = rng.random((height // cell + 2, width // cell + 2), dtype=np.float32)
     rows = np.arange(height, dtype=np.float32) / cell
     columns = np.arange(width, dtype=np.float32) / cell
@@ -66,7 +66,7 @@ def _noise(height: int, width: int, seed: int) -> NDArray[np.uint8]:
 
 
 def _place(number: int, speed: float, span: int, phase: float) -> int:
-    """A smooth path to and fro in 0..span."""
+    """Returns a smooth path back and forth in 0..span."""
     return round((0.5 - 0.5 * math.cos(number * speed + phase)) * span)
 
 
@@ -91,7 +91,7 @@ def _strip_bits(number: int) -> NDArray[np.bool_]:
 
 
 def scene_painter(width: int, height: int, seed: int = 0) -> Callable[[int], av.VideoFrame]:
-    """A function that paints frame n of a scene."""
+    """Returns a function that paints frame n of a scene."""
 
     def paint(number: int) -> av.VideoFrame:
         frame = av.VideoFrame(width, height, "yuv420p")
@@ -114,7 +114,7 @@ def read_strip(rgb: NDArray[np.uint8]) -> int:
     """Reads the number from an (H, W, 3) picture.
 
     Raises:
-        ValueError: There is no clear number.
+        ValueError: The picture has no clear number.
     """
     height, width = rgb.shape[:2]
     rows = slice(max(0, height // STRIP_ROWS // 4), max(1, height // STRIP_ROWS // 2))
@@ -131,9 +131,9 @@ def read_strip(rgb: NDArray[np.uint8]) -> int:
 
 
 def numbered_painter(width: int, height: int, file: int) -> Callable[[int], av.VideoFrame]:
-    """Paints a file's frames: its own textures, and its own part of the paths along which the scene's things move.
+    """Returns a painter of a file's frames, with its own textures and its own part of the objects' paths.
 
-    Two strips at the top carry the frame's number and the file's.
+    Two strips at the top show the frame's number and the file's.
     """
     scene = scene_painter(width, height, seed=1000 * (file + 1))
 
@@ -156,7 +156,7 @@ def _paint_strip(strip: NDArray[np.uint8], number: int) -> None:
 
 
 def read_frame(rgb: NDArray[np.uint8]) -> tuple[int, int]:
-    """Reads file and number from an (H, W, 3) picture; `UNCLEAR` when they cannot be read."""
+    """Reads file and number from an (H, W, 3) picture; returns `UNCLEAR` if they cannot be read."""
     try:
         return read_strip(rgb[rgb.shape[0] // STRIP_ROWS :]), read_strip(rgb)
     except ValueError:
@@ -198,7 +198,7 @@ REFERENCE_CLIPS: tuple[str, ...] = tuple(_REFERENCES)
 
 
 def write_reference_clip(name: str, folder: Path) -> Path:
-    """Writes one of the reference clips, unless it is there already."""
+    """Writes one of the reference clips, unless it exists."""
     spec = _REFERENCES[name]
     path = folder / name
     if not path.exists():
@@ -207,7 +207,7 @@ def write_reference_clip(name: str, folder: Path) -> Path:
 
 
 def write_short_files(folder: Path, count: int) -> list[Path]:
-    """Short H.264 files of one format, as a collection of clips has them; a few contents, each under many names."""
+    """Writes short H.264 files of one format, like a collection of clips: a few contents, each under many names."""
     originals = []
     for seed in range(min(8, count)):
         path = folder / f"content_{seed}.mp4"

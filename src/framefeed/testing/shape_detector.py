@@ -1,10 +1,10 @@
-"""A tiny detector that needs no training, and clips in which the right boxes are known; for tests, docs and the demo.
+"""A tiny detector that needs no training, and clips with known boxes; for tests, docs and the demo.
 
 Clips show red, green and blue rectangles that wander over a grey texture. The detector is a convolutional network with
 weights set by hand: a 1x1 convolution measures how red, green or blue each pixel is; at every eighth pixel, long and
-thin convolutions count the coloured pixels to its left and right, and above and below, which gives the box of the
-rectangle that it lies in. Boxes are exact to a fraction of a pixel as long as rectangles are at most ``REACH`` pixels
-wide and high in the model's input, and two of one colour are farther than that apart.
+thin convolutions count the coloured pixels to its left and right, and above and below, which gives the box of its
+rectangle. Boxes are exact to a fraction of a pixel as long as rectangles are at most ``REACH`` pixels wide and high in
+the model's input, and rectangles of one colour are farther apart than that.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["CLASSES", "REACH", "Painted", "ShapeDetector", "export", "painted_bo
 CLASSES = ("red", "green", "blue")
 STRIDE = 8
 REACH = 72
-"""Most pixels of a rectangle's side in the model's input."""
+"""Maximum side of a rectangle in pixels of the model's input."""
 
-# Full colours as limited-range BT.601 has them: Y, U, V.
+# Full colours in limited-range BT.601: Y, U, V.
 _YUV = {"red": (81, 90, 240), "green": (145, 54, 34), "blue": (41, 240, 110)}
-# One channel minus the mean of the others is proportional to the share of a pixel that has that colour, whatever grey
-# lies beside it. Below and above these shares it counts as none and all, so that noise does not add up.
+# One channel minus the mean of the others is proportional to the share of a pixel with that colour, whatever grey
+# surrounds it. Shares below and above these count as none and all, so that noise does not add up.
 _NONE, _ALL = 0.2, 0.8
 _FULL = 0.95
 _NEAR = 5
@@ -49,7 +49,7 @@ class Painted(NamedTuple):
 
 
 def painted_boxes(number: int, width: int, height: int, *, seed: int = 0, count: int = 3) -> list[Painted]:
-    """What is painted into frame ``number``: one rectangle in each of ``count`` columns of the picture.
+    """Returns the rectangles painted into frame ``number``: one in each of ``count`` columns of the picture.
 
     Columns of one colour are three apart. Edges lie on even pixels: chroma has half the resolution.
     """
@@ -89,10 +89,10 @@ def write_shape_clip(
 
     Args:
         path: The file.
-        frames, width, height: Of the clip.
+        frames, width, height: Number and size of the frames.
         seed: Chooses the rectangles, and the texture behind them.
         count: Rectangles in a frame.
-        background: Paints what is behind them, as a PyAV frame in YUV 4:2:0; its colours are taken away.
+        background: Paints the background, as a PyAV frame in YUV 4:2:0; its colours are removed.
         rest: Further arguments of ``framefeed.testing.samples.write_clip``.
     """
 
@@ -105,7 +105,7 @@ def write_shape_clip(
                 plane[box.y1 // step : box.y2 // step, box.x1 // step : box.x2 // step] = value
         return frame
 
-    rest.setdefault("options", {"preset": "veryfast", "crf": "18", "sc_threshold": "0"})  # groups as long as asked for
+    rest.setdefault("options", {"preset": "veryfast", "crf": "18", "sc_threshold": "0"})  # GOPs of the requested length
     return write_clip(path, frames=frames, width=width, height=height, painter=paint, **rest)
 
 
@@ -114,11 +114,10 @@ class ShapeDetector(nn.Module):
 
     Args:
         height, width: Size of the input (N, 3, height, width), values in [0, 1].
-        layout: ``"yolo"`` gives one output (N, 4 + 3, points) with middles and sizes; ``"boxes"`` gives corners
-            (N, points, 4), scores (N, points) and classes (N, points).
-        work: Further convolutions that change nothing, as the number of layers, for measuring with models that cost
-            something.
-        channels: Of these convolutions.
+        layout: ``"yolo"`` gives one output (N, 4 + 3, points) with middles and sizes; ``"boxes"`` gives corners (N,
+            points, 4), scores (N, points) and classes (N, points).
+        work: Number of further convolutions that change nothing, for benchmarks with a costlier model.
+        channels: Channels of these convolutions.
     """
 
     place_x: Tensor
@@ -139,7 +138,7 @@ class ShapeDetector(nn.Module):
         ones, ramp = torch.ones(2 * REACH + 1), torch.arange(-REACH, REACH + 1.0)
         self.count_x, self.sum_x = (_count(weights[None, :]) for weights in (ones, ramp))
         self.count_y, self.sum_y = (_count(weights[:, None]) for weights in (ones, ramp))
-        # 1 where all is coloured nearby, 0 from where a little more than half is: a point outside has no right box.
+        # 1 if all is coloured nearby, 0 if little more than half is: a point outside has no right box.
         self.near = _count(torch.full((_NEAR, _NEAR), 2.5 * _NEAR**-2.0), bias=-1.5)
         rows, columns = (torch.arange(0, length, STRIDE) + 0.5 for length in (height, width))
         self.register_buffer("place_x", columns[None, :].expand(len(rows), -1)[None, None].contiguous())
@@ -153,13 +152,13 @@ class ShapeDetector(nn.Module):
         self.eval()
 
     def forward(self, frames: Tensor) -> Any:
-        """Predictions for frames (N, 3, height, width)."""
-        # Steps that ONNX, torch.export and TorchScript all have.
+        """Returns predictions for frames (N, 3, height, width)."""
+        # Only operations that ONNX, torch.export and TorchScript all have.
         share = self.color(frames).clamp(0.0, 1.0)
         score = self.near(share).clamp(0.0, 1.0)
         if len(self.work):
             score = score + self.work(frames).mean((1, 2, 3), keepdim=True) * 0.0
-        # How many pixels are coloured, and how far away they are on average.
+        # Number of coloured pixels, and their mean distance.
         wide, high = self.count_x(share), self.count_y(share)
         x = self.place_x + self.sum_x(share) / wide.clamp(min=1.0)
         y = self.place_y + self.sum_y(share) / high.clamp(min=1.0)
@@ -175,7 +174,7 @@ class ShapeDetector(nn.Module):
 
 
 def _count(weights: Tensor, bias: float | None = None) -> nn.Conv2d:
-    """Sums of each class by itself around every eighth pixel."""
+    """Returns the sums of each class around every eighth pixel."""
     alike = weights.expand(len(CLASSES), 1, *weights.shape)
     return _conv(alike, bias=bias, groups=len(CLASSES), stride=STRIDE)
 
@@ -203,8 +202,8 @@ def export(detector: ShapeDetector, path: Path | str, *, batch: int | None = Non
 
     Args:
         detector: The detector.
-        path: The file; its suffix says which kind.
-        batch: Number of frames that the model takes at a time; None for any.
+        path: The file; its suffix gives the format.
+        batch: Batch size of the model; None for any.
     """
     path = Path(path)
     parameter = next(detector.parameters())
@@ -218,8 +217,8 @@ def export(detector: ShapeDetector, path: Path | str, *, batch: int | None = Non
         torch.export.save(torch.export.export(detector, (example,), dynamic_shapes=shapes), path)
     elif path.suffix in (".ts", ".pt"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather have torch.export
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch recommends torch.export
             torch.jit.trace(detector, example).save(str(path))  # type: ignore[no-untyped-call]
     else:
-        raise ValueError(f"{path}: a detector is exported as .onnx, .pt2, .ts or .pt")
+        raise ValueError(f"{path}: unknown suffix; supported: .onnx, .pt2, .ts, .pt")
     return path

@@ -1,4 +1,4 @@
-"""The tiny detector as an ONNX graph, written node by node: torch's own exporter would need a further package."""
+"""The tiny detector as an ONNX graph, written node by node, because torch's exporter needs another package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framefeed.testing.shape_detector import ShapeDetector
 __all__ = ["write_onnx"]
 
 OPSET = 17
-INT32 = 6  # as ONNX numbers types
+INT32 = 6  # ONNX's type numbers
 
 
 def write_onnx(detector: ShapeDetector, path: Path, batch: int | None) -> None:
@@ -22,7 +22,7 @@ def write_onnx(detector: ShapeDetector, path: Path, batch: int | None) -> None:
     try:
         import onnx
     except ImportError as error:
-        raise MissingBackend("onnx", f"cannot be loaded ({error}); writing .onnx needs it: pip install onnx") from error
+        raise MissingBackend("onnx", f"cannot be loaded ({error}); needed to write .onnx: pip install onnx") from error
     graph = _Graph(onnx)
     _forward(detector, graph)
     types = onnx.TensorProto
@@ -39,13 +39,13 @@ def write_onnx(detector: ShapeDetector, path: Path, batch: int | None) -> None:
     frames = onnx.helper.make_tensor_value_info("images", kind, [count, 3, *detector.size])
     whole = onnx.helper.make_graph(graph.nodes, "shapes", [frames], outputs, graph.constants)
     model = onnx.helper.make_model(whole, opset_imports=[onnx.helper.make_opsetid("", OPSET)])
-    model.ir_version = 8  # as the opset; the newest would ask for the newest ONNX Runtime
+    model.ir_version = 8  # matches the opset; the newest needs the newest ONNX Runtime
     onnx.checker.check_model(model)
     onnx.save(model, path)
 
 
 class _Graph:
-    """Nodes and constants, named as they come."""
+    """Nodes and constants, named in order."""
 
     def __init__(self, onnx: Any) -> None:
         self._onnx = onnx
@@ -77,7 +77,7 @@ class _Graph:
 
 
 def _forward(detector: ShapeDetector, graph: _Graph) -> None:
-    """The steps of ``ShapeDetector.forward``."""
+    """Adds the operations of ``ShapeDetector.forward``."""
     dtype = next(detector.parameters()).detach().cpu().numpy().dtype
 
     def number(value: float) -> str:

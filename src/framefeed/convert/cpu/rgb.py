@@ -1,4 +1,4 @@
-"""Decoded pictures -> RGB in a given array: colour matrix, range, size, orientation and layout."""
+"""Converts decoded pictures to RGB arrays: colour matrix, range, size, orientation and layout."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Pixels: TypeAlias = "NDArray[Any]"
 UNSPECIFIED = 2
 FULL_RANGE = 2
 
-# Formats for which libswscale has a fast converter: for pictures of even height whose size stays the same.
+# Formats with a fast converter in libswscale, for pictures of even height without scaling.
 _FAST = frozenset({"yuv420p", "yuv422p", "yuvj420p", "yuvj422p"})
 
-# That converter works on this many pixels at a time.
+# The fast converter works on this many pixels at a time.
 _BLOCK = 16
 _ALIGN = 64
 
-GBR = (1, 2, 0)  # FFmpeg's planes are green, blue, red; ours are red, green, blue
+GBR = (1, 2, 0)  # FFmpeg's planes are green, blue, red; ours red, green, blue
 
 
 class PictureWriter(ABC):
     """Writes pictures of a stream as arrays of three 8-bit channels, upright, resized and cropped.
 
     Args:
-        stream: The stream; its colour facts are used where a picture does not bring its own.
-        layout: Order of the dimensions of the arrays that are written to.
+        stream: The stream; its colour facts apply to pictures without their own.
+        layout: Order of the dimensions of the output arrays.
         geometry: Resize and crop, applied to the upright picture.
     """
 
@@ -48,11 +48,11 @@ class PictureWriter(ABC):
         self._geometry = geometry
 
     def output_size(self, picture: Any) -> tuple[int, int]:
-        """Height and width of the result for this picture."""
+        """Returns the result's height and width for this picture."""
         return self._geometry.output_size(*self.upright_size(picture))
 
     def upright_size(self, picture: Any) -> tuple[int, int]:
-        """Height and width of this picture as it is shown, before it is resized."""
+        """Returns the picture's height and width as displayed, before it is resized."""
         return self._turned((picture.height, picture.width))
 
     def write(self, picture: Any, out: NDArray[np.uint8]) -> None:
@@ -84,11 +84,11 @@ class PictureWriter(ABC):
 
     @abstractmethod
     def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
-        """The picture as it lies, scaled to (height, width): in ``out`` where that will do, else somewhere else."""
+        """Converts the unrotated picture to (height, width), into ``out`` if possible, else into other memory."""
 
 
 class RgbWriter(PictureWriter):
-    """Writes pictures of a stream as 8-bit RGB: where the size stays the same, as FFmpeg converts to ``rgb24``."""
+    """Writes pictures of a stream as 8-bit RGB; without scaling equal to FFmpeg's conversion to ``rgb24``."""
 
     def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
         source = Source(picture)
@@ -97,9 +97,9 @@ class RgbWriter(PictureWriter):
         fast = same_size and height % 2 == 0 and source.format in _FAST
         if fast:
             source.pad(across=_BLOCK)
-            # The size that is converted: what lies beyond the picture is padding, and cut off again.
+            # Size to convert: everything beyond the picture is padding, and is cut off again.
             size = (source.height, source.width)
-        # libswscale computes other chroma for planes of RGB than for packed RGB, except in its fast converter.
+        # Outside its fast converter, libswscale computes other chroma for planar RGB than for packed RGB.
         packed = same_size and (self._layout == "HWC" or (not fast and _is_subsampled(picture)))
         scaler = scaler_for(
             (source.width, source.height, source.format),
@@ -122,19 +122,19 @@ class RgbWriter(PictureWriter):
 
 
 def _is_subsampled(picture: Any) -> bool:
-    """Whether several pixels share a sample, or RGB has fewer than 8 bits: libswscale goes through chroma then, too."""
+    """Returns whether pixels share samples, or RGB has fewer than 8 bits, which libswscale converts via chroma, too."""
     parts = picture.format.components
     return any(part.width < picture.width or part.height < picture.height or part.bits < 8 for part in parts[1:3])
 
 
 class Source:
-    """A picture's planes, as addresses and bytes a line."""
+    """Planes of a picture: addresses and bytes per line."""
 
     def __init__(self, picture: Any) -> None:
         self._picture = picture
         self.width: int = picture.width
         self.height: int = picture.height
-        # Alpha is left out: libswscale has no fast converter for all formats that have it.
+        # Alpha is left out: libswscale has no fast converter for some formats with alpha.
         self.format: str = picture.format.name.replace("yuva", "yuv")
         planes = picture.planes[:3] if self.format != picture.format.name else picture.planes
         self.pointers = tuple([plane.buffer_ptr for plane in planes])
@@ -142,11 +142,11 @@ class Source:
         self._copies: list[NDArray[np.uint8]] = []
 
     def pad(self, across: int, down: int = 1) -> None:
-        """Rounds the size up to multiples of ``across`` and ``down``, where chroma has fewer samples than luma.
+        """Rounds the size up to multiples of ``across`` and ``down`` if chroma is subsampled.
 
-        libswscale's fast converter leaves out the last pixels of a line that is no multiple of its block, and at odd
-        sizes repeated chroma samples would be taken from between the right ones. Decoders pad their lines, so mostly
-        there is nothing to do but to tell a larger width; where there is no room, the planes are copied.
+        libswscale's fast converter skips the last pixels of a line that is not a multiple of its block, and at odd
+        sizes repeated chroma would be sampled between the right positions. Decoders pad their lines, so usually a
+        larger width is enough; if the padding is too small, the planes are copied.
         """
         width, height = -(-self.width // across) * across, -(-self.height // down) * down
         if (width, height) == (self.width, self.height):
@@ -175,7 +175,7 @@ class Source:
 
 
 def turn(array: Pixels, orientation: Orientation, axes: tuple[int, int]) -> Pixels:
-    """The array mirrored and turned; a view."""
+    """Returns a mirrored and rotated view of the array."""
     if orientation.mirrored:
         array = np.flip(array, axes[1])
     return np.rot90(array, orientation.quarter_turns, axes)
@@ -186,7 +186,7 @@ def _to_packed(scaler: Scaler, source: Source, size: tuple[int, int], out: NDArr
     if width % _BLOCK == 0 and out is not None and out.shape[:2] == size:
         target = out
     else:
-        # Room behind the end of a line: the general path writes whole blocks.
+        # Space behind the end of a line: the general path writes whole blocks.
         target = allocate((height, padded(width * 3)))
     stride = target.strides[0]
     scaler(source.pointers, source.strides, (target.ctypes.data,), (stride,))
@@ -204,18 +204,18 @@ def to_planar(
     """Converts into three planes.
 
     Args:
-        scaler: What converts, to planes of ``size``.
-        source: What is converted.
-        size: Height and width of what is converted.
-        order: For each of FFmpeg's planes, which one of the result it is.
-        out: Contiguous array for the result; not used where it does not fit.
-        word: What the scaler writes for a sample.
+        scaler: Scaler to planes of ``size``.
+        source: The source planes.
+        size: Height and width of the conversion.
+        order: For each of FFmpeg's planes, its index in the result.
+        out: Contiguous array for the result; unused if it does not fit.
+        word: Type of the scaler's samples.
 
     Returns:
         ``out``, or other memory of the shape (3, height, width).
     """
     across = size[1] * np.dtype(word).itemsize
-    # Room for whole blocks: the general path, too, writes a little past the end of a line.
+    # Space for whole blocks: the general path, too, writes a little past the end of a line.
     stride = across if size[1] % _BLOCK == 0 else padded(across)
     fits = out is not None and out.shape == (3, *size) and stride == across
     target = out if out is not None and fits else allocate((3, size[0], stride))
@@ -225,5 +225,5 @@ def to_planar(
 
 
 def padded(width: int) -> int:
-    """Bytes of a line of that many, with room behind its end."""
+    """Returns the padded bytes per line for that many."""
     return -(-width // _ALIGN) * _ALIGN + _ALIGN

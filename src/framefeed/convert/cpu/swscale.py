@@ -1,8 +1,8 @@
-"""libswscale, called directly so that it writes where we want it to.
+"""Bindings of libswscale that convert directly into our memory.
 
 PyAV's reformatter returns a new frame each time: a large allocation and a copy for every picture, which cost several
-times what the conversion itself does (docs/decisions/0003). The library is the very one that PyAV brings and has
-loaded; only functions that have been in its public interface for ten years and more are used.
+times as much as the conversion (docs/decisions/0003). The library is the one that PyAV has loaded; only functions that
+have been public for ten years and more are used.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _pix_fmt(name: str) -> int:
 
 
 class Scaler:
-    """Converts pictures of one format and size into another. Used by one thread at a time.
+    """Converts pictures from one format and size to another. Used by one thread at a time.
 
     Args:
         source: (width, height, FFmpeg pixel format) of the pictures.
-        target: Likewise of the result.
-        matrix: Matrix coefficients by ISO number (1 is BT.709, 9 is BT.2020, 2 unspecified is taken for BT.601).
+        target: (width, height, FFmpeg pixel format) of the result.
+        matrix: Matrix coefficients by ISO number (1 is BT.709, 9 is BT.2020; BT.601 for 2, unspecified).
         full_range: Whether the source uses the full range of values.
-        flags: How to scale and how exactly to compute.
+        flags: libswscale's flags for the filter and the accuracy.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Scaler:
     def __call__(
         self, pointers: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...], to_strides: tuple[int, ...]
     ) -> None:
-        """Converts one picture; all arguments are addresses and bytes a line of up to four planes."""
+        """Converts one picture; arguments are addresses and bytes per line of up to four planes."""
         self._scale(
             self._context,
             _Pointers(*pointers),
@@ -113,9 +113,9 @@ class Scaler:
 
 
 class _Scalers(threading.local):
-    """Each thread's own scalers."""
+    """Scalers of one thread."""
 
-    LIMIT = 16  # setting one up takes about as long as converting a picture
+    LIMIT = 16  # making a scaler takes about as long as converting a picture
 
     def __init__(self) -> None:
         self.by_key: OrderedDict[tuple[Any, ...], Scaler] = OrderedDict()
@@ -125,7 +125,7 @@ _SCALERS = _Scalers()
 
 
 def scaler_for(*key: Any) -> Scaler:
-    """This thread's scaler with these arguments."""
+    """Returns this thread's scaler for these arguments."""
     scalers = _SCALERS.by_key
     scaler = scalers.get(key)
     if scaler is None:

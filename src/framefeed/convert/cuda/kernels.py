@@ -1,7 +1,7 @@
-"""The kernels that run on a GPU. The only module that knows Triton.
+"""Triton kernels. The only module that imports Triton.
 
-All that stays the same for a stream lies in a small table on the device, so a launch has few arguments, and kernels are
-not compiled again for every size. Pictures come and go as device addresses, in tables as well.
+Parameters of a stream are in a small table on the device, so a launch has few arguments, and kernels are not recompiled
+for every size. Pictures are passed as tables of device addresses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError as error:
-    raise MissingBackend("Triton", "frames on a GPU are converted with it; install it: pip install triton") from error
+    raise MissingBackend("Triton", "needed to convert frames on a GPU; install it: pip install triton") from error
 
 __all__ = ["COLUMNS", "LINES", "copy_kernel", "finish_kernel", "picture_kernel", "plain_kernel", "scaled_kernel"]
 
@@ -29,20 +29,20 @@ ACCURATE: Any = tl.constexpr(ColorMode.ACCURATE.value)
 KEEP: Any = tl.constexpr(ColorMode.KEEP.value)
 TABLES: Any = tl.constexpr(ColorMode.TABLES.value)
 
-# Places in a conversion's table. Lines and columns are those of the part that is kept, before it is turned.
+# Entries of a conversion's table. Lines and columns are those of the kept part, before it is rotated.
 LINES: Any = tl.constexpr(0)
 COLUMNS: Any = tl.constexpr(1)
-TOP: Any = tl.constexpr(2)  # where that part lies in the scaled picture
+TOP: Any = tl.constexpr(2)  # position of that part in the scaled picture
 LEFT: Any = tl.constexpr(3)
 FIRST: Any = tl.constexpr(4)  # offset of its first pixel in the result
-PER_LINE: Any = tl.constexpr(5)  # what the next line, column and channel add to it
+PER_LINE: Any = tl.constexpr(5)  # added to it by the next line, column and channel
 PER_COLUMN: Any = tl.constexpr(6)
 PER_CHANNEL: Any = tl.constexpr(7)
-UNUSED_BITS: Any = tl.constexpr(8)  # of a wide sample
-COLORS: Any = tl.constexpr(9)  # offset and factor of Y; factors of red of Cr, blue of Cb, green of Cb, green of Cr
-LUMA: Any = tl.constexpr(15)  # how planes are scaled down and across: samples, results, step, taps; each
+UNUSED_BITS: Any = tl.constexpr(8)  # for samples wider than a byte
+COLORS: Any = tl.constexpr(9)  # offset and factor of Y; factors Cr to red, Cb to blue, Cb to green, Cr to green
+LUMA: Any = tl.constexpr(15)  # scaling of each plane down and across: samples, results, step, taps
 CHROMA: Any = tl.constexpr(23)
-# Where chroma is filtered: first sample and weights for each line of the picture, then for each column.
+# For filtered chroma: first sample and weights of each line of the picture, then of each column.
 MIXED: Any = tl.constexpr(31)
 PER_MIXED: Any = tl.constexpr(1 + TAPS)
 MIXED_TAPS: Any = tl.constexpr(TAPS)
@@ -50,7 +50,7 @@ MIXED_TAPS: Any = tl.constexpr(TAPS)
 
 @_jit_part
 def _plane(addresses: tl.tensor, frame: tl.tensor, number: tl.tensor, wide: tl.constexpr) -> tl.tensor:
-    """Pointer to a plane of a frame."""
+    """Returns a pointer to a plane of a frame."""
     address = tl.load(addresses + frame * 3 + number)
     return address.to(tl.pointer_type(tl.uint16)) if wide else address.to(tl.pointer_type(tl.uint8))
 
@@ -62,13 +62,13 @@ def _clip(value: tl.tensor) -> tl.tensor:
 
 @_jit_part
 def _upper_byte(value: tl.tensor) -> tl.tensor:
-    """16 bits to 8, rounded."""
+    """Rounds 16 bits to 8."""
     return _clip((value + 128) >> 8)
 
 
 @_jit_part
 def _fast_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> tl.tensor:
-    """RGB of 8-bit samples."""
+    """Returns RGB of 8-bit samples."""
     y = ((y * 8 - tl.load(table + COLORS)) * tl.load(table + COLORS + 1)) >> 16
     cb = cb * 8 - 1024
     cr = cr * 8 - 1024
@@ -80,13 +80,13 @@ def _fast_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> t
 
 @_jit_part
 def _to_byte(value: tl.tensor) -> tl.tensor:
-    """30 bits to 8."""
+    """Rounds 30 bits to 8."""
     return tl.minimum(tl.maximum(value, 0), 0x3FFFFFFF) >> 22
 
 
 @_jit_part
 def _accurate_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> tl.tensor:
-    """RGB of samples in units of 1/512 of an 8-bit level. Sums overflow where libswscale's do."""
+    """Returns RGB of samples in units of 1/512 of an 8-bit level. Sums overflow as in libswscale."""
     y = (y - tl.load(table + COLORS)) * tl.load(table + COLORS + 1) + 0x200000
     cb = cb - 0x10000
     cr = cr - 0x10000
@@ -98,7 +98,7 @@ def _accurate_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) 
 
 @_jit_part
 def _table_rgb(table: tl.tensor, y: tl.tensor, cb: tl.tensor, cr: tl.tensor) -> tl.tensor:
-    """RGB of samples in units of 1/512 of an 8-bit level: each colour is the luma that is as bright."""
+    """Returns RGB of samples in units of 1/512 of an 8-bit level: each colour is the luma of equal brightness."""
     y = (y + 256) >> 9
     cb = _clip((cb + 256) >> 9)
     cr = _clip((cr + 256) >> 9)
@@ -156,7 +156,7 @@ def _mixed(
     wide: tl.constexpr,
     colors: tl.constexpr,
 ) -> tl.tensor:
-    """Chroma in units of 1/512 of an 8-bit level, filtered along odd lines, and then between lines."""
+    """Returns chroma in units of 1/512 of an 8-bit level, filtered along odd lines, then between lines."""
     to_15_bits: tl.constexpr = 15 if wide else 7
     lines = table + MIXED + down * PER_MIXED
     columns = table + MIXED + (tl.load(table + LUMA) + across) * PER_MIXED
@@ -190,7 +190,7 @@ def _plain_pixels(
     planar: tl.constexpr,
     colors: tl.constexpr,
 ) -> tl.tensor:
-    """Pixels of a picture of the size that it has."""
+    """Converts pixels of a picture that is not scaled."""
     luma = _plane(sources, frame, 0, wide)
     chroma = _plane(sources, frame, 1, wide)
     unused = tl.load(table + UNUSED_BITS)
@@ -233,7 +233,7 @@ def plain_kernel(
     tile_lines: tl.constexpr,
     tile_columns: tl.constexpr,
 ) -> None:
-    """Converts pictures of the size that they have. ``pitch`` is in samples."""
+    """Converts pictures without scaling. ``pitch`` is in samples."""
     frame = tl.program_id(2)
     line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
     column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
@@ -246,7 +246,7 @@ def plain_kernel(
 
 @_jit_part
 def _taps(axis: tl.tensor, number: tl.tensor) -> tl.tensor:
-    """The first sample that counts for a result, how far it is from the middle, and what a sample's distance costs."""
+    """Returns the first tap of a result, its distance from the centre, and the weight lost per sample of distance."""
     samples = tl.load(axis)
     results = tl.load(axis + 1)
     step = tl.load(axis + 2).to(tl.int64)  # in 1/65536
@@ -282,7 +282,7 @@ def _scaled(
     line: tl.tensor,
     column: tl.tensor,
 ) -> tl.tensor:
-    """Results of a plane: a triangle filter that is as wide as the samples that become one. The edge is repeated."""
+    """Scales a plane by a triangle filter as wide as the samples per result. The edge is repeated."""
     last_down = tl.load(axes) - 1
     last_across = tl.load(axes + 4) - 1
     taps_down = tl.load(axes + 3)
@@ -320,7 +320,7 @@ def _scaled_pixels(
     planar: tl.constexpr,
     colors: tl.constexpr,
 ) -> tl.tensor:
-    """Pixels of a picture that is scaled plane by plane, before colours are converted."""
+    """Scales the planes of a picture, then converts colours."""
     unused = tl.load(table + UNUSED_BITS)
     step: tl.constexpr = 1 if planar else 2
     luma = _plane(sources, frame, 0, wide)
@@ -365,13 +365,13 @@ def scaled_kernel(
 def finish_kernel(
     table: tl.tensor,
     values: tl.tensor,
-    bases: tl.tensor,
+    intermediates: tl.tensor,
     targets: tl.tensor,
     placements: tl.tensor,
     tile_lines: tl.constexpr,
     tile_columns: tl.constexpr,
 ) -> None:
-    """Looks pixels of bases up and writes what they become."""
+    """Looks up pixels of intermediates and writes their final values."""
     frame = tl.program_id(2)
     line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
     column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]
@@ -381,7 +381,7 @@ def finish_kernel(
     down = line + tl.load(placements + frame * 3)
     across = column + tl.load(placements + frame * 3 + 1)
     across = tl.where(tl.load(placements + frame * 3 + 2) != 0, width - 1 - across, across)
-    base = tl.load(bases + frame).to(tl.pointer_type(tl.uint8)) + down * width + across
+    base = tl.load(intermediates + frame).to(tl.pointer_type(tl.uint8)) + down * width + across
     target = tl.load(targets + frame).to(tl.pointer_type(values.dtype.element_ty))
     target = target + line * tl.load(table + 5) + column * tl.load(table + 6)
     for channel in tl.static_range(3):
@@ -406,9 +406,9 @@ def picture_kernel(
     tile_lines: tl.constexpr,
     tile_columns: tl.constexpr,
 ) -> None:
-    """Makes final values of pictures: what two kernels would do one after the other, and nothing lies in between.
+    """Converts and finishes pictures in one kernel, without an intermediate in memory.
 
-    ``swaps`` says that lines of the result are columns of the picture.
+    ``swaps``: lines of the result are columns of the picture.
     """
     frame = tl.program_id(2)
     line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
@@ -444,7 +444,7 @@ def copy_kernel(
     tile_lines: tl.constexpr,
     tile_columns: tl.constexpr,
 ) -> None:
-    """Copies bytes, and leaves out what lies between lines."""
+    """Copies the bytes of lines, without their padding."""
     picture = tl.program_id(2)
     line = tl.program_id(1) * tile_lines + tl.arange(0, tile_lines)[:, None]
     column = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns)[None, :]

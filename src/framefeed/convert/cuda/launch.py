@@ -1,9 +1,9 @@
-"""Pictures in a GPU's memory -> what is kept of them -> their place in a batch.
+"""Launches the kernels: decoded pictures to intermediates, and intermediates to batches.
 
-Everything here imitates what `rgb.py`, `base.py` and `finish.py` do on the CPU, many frames a launch: without scaling
-the results are the same bit for bit, with scaling they differ by rounding alone.
+The results imitate `rgb.py`, `intermediate.py` and `finish.py` on the CPU, for many frames per launch: bit for bit
+without scaling, up to rounding with scaling.
 
-Frames come and go as device addresses, because decoders lend their surfaces for a short time only.
+Frames are passed as device addresses, because decoders lend their surfaces for a short time only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from framefeed.convert.conversion import Conversion, color_mode, conversion_table, way_back
-from framefeed.convert.cuda.kept import Kept
+from framefeed.convert.conversion import Conversion, color_mode, conversion_table, inverse_affine
+from framefeed.convert.cuda.device_tables import DeviceTableCache
 from framefeed.convert.cuda.kernels import (
     COLUMNS,
     LINES,
@@ -32,21 +32,22 @@ from framefeed.convert.finish import DTYPES, value_tables
 
 __all__ = ["BatchLayout", "batch_layout", "convert", "copy_pictures", "finish", "finish_pictures", "placement"]
 
-# A program's share of a picture, in lines and columns.
+# Lines and columns of a program's tile.
 PLAIN_TILE = (8, 128)
 SCALED_TILE = (8, 32)
 FINISH_TILE = (8, 128)
 COPY_TILE = (8, 256)
 
-_KEPT = Kept()
+_TABLES = DeviceTableCache()
 _compiled: set[Hashable] = set()
 _compiling = threading.Lock()
 
 
 def _run(kernel: Any, grid: tuple[int, ...], variant: tuple[Hashable, ...], arguments: tuple[Any, ...]) -> None:
-    """Launches a kernel. The first time it is compiled, and by one thread alone.
+    """Launches a kernel; the first launch compiles it in one thread.
 
-    Others would do the same work, and Triton imports parts of itself for it, which may fail in several threads at once.
+    Other threads would compile it as well, and Triton then imports parts of itself, which may fail in several threads
+    at once.
     """
     key = (id(kernel), variant)
     if key in _compiled:
@@ -59,7 +60,7 @@ def _run(kernel: Any, grid: tuple[int, ...], variant: tuple[Hashable, ...], argu
 
 @dataclass(frozen=True)
 class _Launch:
-    """A conversion that is ready for a device."""
+    """A conversion prepared for a device."""
 
     kernel: Any
     tables: tuple[torch.Tensor]
@@ -69,7 +70,7 @@ class _Launch:
 
 @dataclass(frozen=True)
 class _PictureLaunch:
-    """A conversion and a description that are ready for a device."""
+    """A conversion and a description prepared for a device."""
 
     tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     grid: tuple[int, int]
@@ -84,29 +85,29 @@ def convert(
     stream: torch.cuda.Stream | None = None,
     count: int | None = None,
 ) -> None:
-    """Converts decoded pictures, all in one launch; does not wait for it.
+    """Converts decoded pictures in one launch; returns without waiting for it.
 
     Args:
-        conversion: What the pictures are, and what is to be made of them.
-        sources: int64 (n, 3) on the device: addresses of luma, of Cb (or of Cb and Cr together), and of Cr (or 0).
-        pitch: Bytes from one line to the next, in all planes of all these pictures.
-        targets: int64 (n,) on the device: addresses of arrays of bytes of ``conversion.output_shape``.
-        stream: Where to launch; None for the current stream.
-        count: How many of them there are, where the tables have room for more.
+        conversion: Format of the pictures and of the results.
+        sources: int64 (n, 3) on the device: addresses of luma, of Cb (or interleaved Cb and Cr), and of Cr (or 0).
+        pitch: Bytes from one line to the next, in all planes of all pictures.
+        targets: int64 (n,) on the device: addresses of byte arrays of shape ``conversion.output_shape``.
+        stream: Stream of the launch; None for the current stream.
+        count: Number of pictures, if the tables have room for more.
     """
     count = _count({"targets": (targets, 1), "sources": (sources, 3)}, count)
     samples = _in_samples(conversion, pitch)
     if count == 0:
         return
     device = sources.device
-    launch: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
+    launch: _Launch = _TABLES.get((conversion, device), lambda: _prepare(conversion, device), _where(stream, device))
     with on_stream(stream, device):
         arguments = (*launch.tables, sources, targets, samples, *launch.constants)
         _run(launch.kernel, (*launch.grid, count), (device, samples % 16, *launch.constants), arguments)
 
 
 def _where(stream: torch.cuda.Stream | None, device: torch.device) -> torch.cuda.Stream | None:
-    """The stream that a launch goes to; None where there are none."""
+    """Returns the stream of a launch; None without CUDA."""
     return torch.cuda.current_stream(device) if stream is None and device.type == "cuda" else stream
 
 
@@ -128,10 +129,10 @@ def _prepare(conversion: Conversion, device: torch.device) -> _Launch:
 
 
 class BatchLayout(NamedTuple):
-    """Where the frames of a batch lie.
+    """Memory layout of the frames of a batch.
 
     Attributes:
-        begin: The address of the first frame of the first sample.
+        begin: Address of the first frame of the first sample.
         sample, frame: Bytes from one sample to the next, and from one frame of a sample to the next.
         steps: Values from one channel to the next, from one line to the next, and from one column to the next.
     """
@@ -142,15 +143,15 @@ class BatchLayout(NamedTuple):
     steps: tuple[int, int, int]
 
     def address(self, row: int, place: int) -> int:
-        """Where a frame of a sample begins."""
+        """Returns the address of a frame of a sample."""
         return self.begin + row * self.sample + place * self.frame
 
 
 def batch_layout(bound: BoundDesc, batch: torch.Tensor) -> BatchLayout:
-    """That of a batch of the shape (samples, *bound.shape(frames)).
+    """Returns the layout of a batch of shape (samples, *bound.shape(frames)).
 
     Raises:
-        ValueError: It has another size or type than the description says.
+        ValueError: The batch does not have the size or type of the description.
     """
     order = bound.desc.dimension_order
     lengths = dict(zip("n" + order, batch.shape, strict=True))
@@ -166,32 +167,34 @@ def batch_layout(bound: BoundDesc, batch: torch.Tensor) -> BatchLayout:
 def finish(
     bound: BoundDesc,
     steps: tuple[int, int, int],
-    bases: torch.Tensor,
+    intermediates: torch.Tensor,
     targets: torch.Tensor,
     placements: torch.Tensor,
     stream: torch.cuda.Stream | None = None,
     count: int | None = None,
 ) -> None:
-    """Writes kept frames into batches, all in one launch, with the bits that ``Finisher`` gives; does not wait for it.
+    """Writes intermediates into batches in one launch, bit for bit as ``Finisher`` does; returns without waiting for
+    it.
 
     Args:
         bound: The description.
-        steps: Those of the batches' layout; the same for all of them.
-        bases: int64 (n,) on the device: addresses of arrays of bytes (3, height, width) of ``bound.base_size``.
-        targets: int64 (n,) on the device: where the frames begin in their batches.
-        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
-        stream: Where to launch; None for the current stream.
-        count: How many of them there are, where the tables have room for more.
+        steps: Steps of the batches' layout; the same for all of them.
+        intermediates: int64 (n,) on the device: addresses of byte arrays (3, height, width) of
+            ``bound.intermediate_size``.
+        targets: int64 (n,) on the device: addresses of the frames in their batches.
+        placements: int64 (n, 3) on the device: ``placement`` of the sample.
+        stream: Stream of the launch; None for the current stream.
+        count: Number of frames, if the tables have room for more.
     """
-    count = _count({"bases": (bases, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
+    count = _count({"intermediates": (intermediates, 1), "targets": (targets, 1), "placements": (placements, 3)}, count)
     if count == 0:
         return
-    device = bases.device
+    device = intermediates.device
     where = _where(stream, device)
-    values = _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), where)
-    table = _KEPT.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
+    values = _TABLES.get((bound.desc, device), lambda: _values_on(bound, device), where)
+    table = _TABLES.get((bound, steps, device), lambda: _finish_table(bound, steps).to(device), where)
     with on_stream(stream, device):
-        arguments = (table, values, bases, targets, placements, *FINISH_TILE)
+        arguments = (table, values, intermediates, targets, placements, *FINISH_TILE)
         _run(finish_kernel, (*_grid(bound.output_size, FINISH_TILE), count), (device, values.dtype), arguments)
 
 
@@ -206,27 +209,28 @@ def finish_pictures(
     stream: torch.cuda.Stream | None = None,
     count: int | None = None,
 ) -> None:
-    """What ``convert`` and ``finish`` do one after the other, in one launch and with the same bits.
+    """Converts and finishes pictures in one launch, with the same bits as ``convert`` and ``finish``.
 
     Args:
-        conversion: What the pictures are, and what ``bound.base`` makes of them.
+        conversion: Format of the pictures and of ``bound.intermediate``.
         bound: The description.
-        steps: Those of the batches' layout; the same for all of them.
+        steps: Steps of the batches' layout; the same for all of them.
         sources: As for ``convert``.
-        pitch: Bytes from one line to the next, in all planes of all these pictures.
-        targets: int64 (n,) on the device: where the frames begin in their batches.
-        placements: int64 (n, 3) on the device: what ``placement`` gives for the sample.
-        stream: Where to launch; None for the current stream.
-        count: How many of them there are, where the tables have room for more.
+        pitch: Bytes from one line to the next, in all planes of all pictures.
+        targets: int64 (n,) on the device: addresses of the frames in their batches.
+        placements: int64 (n, 3) on the device: ``placement`` of the sample.
+        stream: Stream of the launch; None for the current stream.
+        count: Number of pictures, if the tables have room for more.
     """
     count = _count({"targets": (targets, 1), "sources": (sources, 3), "placements": (placements, 3)}, count)
     samples = _in_samples(conversion, pitch)
-    if conversion.output_size != bound.base_size:
-        raise ValueError(f"pictures become {conversion.output_size}, and the description is for {bound.base_size}")
+    if conversion.output_size != bound.intermediate_size:
+        gives, needs = conversion.output_size, bound.intermediate_size
+        raise ValueError(f"the conversion gives {gives}, but the description needs {needs}")
     if count == 0:
         return
     device = sources.device
-    launch: _PictureLaunch = _KEPT.get(
+    launch: _PictureLaunch = _TABLES.get(
         (conversion, bound, steps, device),
         lambda: _prepare_pictures(conversion, bound, steps, device),
         _where(stream, device),
@@ -245,15 +249,15 @@ def copy_pictures(
     stream: torch.cuda.Stream | None = None,
     count: int | None = None,
 ) -> None:
-    """Copies decoded pictures as they are, all in one launch; does not wait for it.
+    """Copies decoded pictures unchanged in one launch; returns without waiting for it.
 
     Args:
-        sources: int64 (n,) on the device: where they begin.
-        pitch: Bytes from one of their lines to the next.
-        targets: int64 (n,) on the device: where they go, one line directly behind the other.
-        size: Lines, those of all planes, and bytes of a line.
-        stream: Where to launch; None for the current stream.
-        count: How many of them there are, where the tables have room for more.
+        sources: int64 (n,) on the device: addresses of the pictures.
+        pitch: Bytes from one line to the next.
+        targets: int64 (n,) on the device: addresses of the copies, which have no padding.
+        size: Lines of all planes together, and bytes of a line.
+        stream: Stream of the launch; None for the current stream.
+        count: Number of pictures, if the tables have room for more.
     """
     count = _count({"sources": (sources, 1), "targets": (targets, 1)}, count)
     if count == 0:
@@ -261,25 +265,26 @@ def copy_pictures(
     lines, columns = size
     with on_stream(stream, sources.device):
         arguments = (sources, targets, pitch, lines, columns, *COPY_TILE)
-        # Triton compiles for numbers that are one, and for those that can be divided by 16.
+        # Triton compiles variants for arguments equal to one and for multiples of 16.
         variant = (sources.device, *((number % 16 == 0, number == 1) for number in (pitch, lines, columns)))
         _run(copy_kernel, (*_grid(size, COPY_TILE), count), variant, arguments)
 
 
 def _finish_table(bound: BoundDesc, steps: tuple[int, int, int]) -> torch.Tensor:
-    """Size of the output and of the base; steps of channel, line and column."""
-    return torch.tensor([*bound.output_size, *bound.base_size, *steps], dtype=torch.int64)
+    """Returns sizes of the output and of the intermediate, and steps of channel, line and column."""
+    return torch.tensor([*bound.output_size, *bound.intermediate_size, *steps], dtype=torch.int64)
 
 
 def _prepare_pictures(
     conversion: Conversion, bound: BoundDesc, steps: tuple[int, int, int], device: torch.device
 ) -> _PictureLaunch:
-    plain: _Launch = _KEPT.get((conversion, device), lambda: _prepare(conversion, device), None)
-    # Size of the output; width of what is converted; steps of channel, line and column; the way back to the picture.
-    places = torch.tensor([*bound.output_size, bound.base_size[1], *steps, *way_back(conversion)], dtype=torch.int64)
+    plain: _Launch = _TABLES.get((conversion, device), lambda: _prepare(conversion, device), None)
+    # Size of the output; width of the converted picture; steps of channel, line and column; the inverse rotation.
+    numbers = [*bound.output_size, bound.intermediate_size[1], *steps, *inverse_affine(conversion)]
+    places = torch.tensor(numbers, dtype=torch.int64)
     tile = SCALED_TILE if conversion.scales else PLAIN_TILE
     return _PictureLaunch(
-        (*plain.tables, places.to(device), _KEPT.get((bound.desc, device), lambda: _values_on(bound, device), None)),
+        (*plain.tables, places.to(device), _TABLES.get((bound.desc, device), lambda: _values_on(bound, device), None)),
         _grid(bound.output_size, tile),
         (conversion.scales, conversion.orientation.swaps_sides, *plain.constants),
     )
@@ -290,9 +295,9 @@ def _values_on(bound: BoundDesc, device: torch.device) -> torch.Tensor:
 
 
 def placement(bound: BoundDesc, draw: Draw) -> tuple[int, int, int]:
-    """Top, left and flip (0 or 1) of a sample that has drawn these numbers, as they apply to what was kept."""
+    """Returns top, left and flip (0 or 1) for a sample's random numbers, relative to the intermediate."""
     changes = bound.changes(draw)
-    if bound.base_size == bound.output_size:
+    if bound.intermediate_size == bound.output_size:
         return 0, 0, int(changes.flip)
     return changes.crop[0], changes.crop[1], int(changes.flip)
 
@@ -302,7 +307,7 @@ def _grid(size: Size, tile: Size) -> tuple[int, int]:
 
 
 def _count(tables: dict[str, tuple[torch.Tensor, int]], count: int | None) -> int:
-    """How many rows of tables count; all of one of them unless it is said."""
+    """Returns the number of valid rows of tables; by default all."""
     if count is None:
         count = len(next(iter(tables.values()))[0])
         exact = True

@@ -1,8 +1,8 @@
-"""Decoders' surfaces -> what is wanted of them, many at a time.
+"""Converts decoders' surfaces, many at a time.
 
-A surface is a decoder's own memory, which it writes to again when it is fed. All work on it is queued on the decoder's
-stream before that, for a whole run of pictures at once: Python's time for a launch would otherwise limit the number of
-frames a second.
+A surface is a decoder's own memory, which the decoder overwrites when it is fed again. All work on surfaces is queued
+on the decoder's stream before that, for a whole run of pictures at once: Python's time per launch would otherwise limit
+the frame rate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from framefeed.convert.desc import BoundDesc
 from framefeed.cuda.driver import copy_on_device
 from framefeed.cuda.timelines import Timeline
 
-__all__ = ["Lane", "download", "lane_of", "surface_format"]
+__all__ = ["StreamContext", "context_of", "download", "surface_format"]
 
 _FORMATS = {
     "NV12": SurfaceFormat.NV12,
@@ -33,15 +33,15 @@ _FORMATS = {
 
 
 def surface_format(name: str) -> SurfaceFormat:
-    """The format by PyNvVideoCodec's name."""
+    """Returns the format with PyNvVideoCodec's name."""
     found = _FORMATS.get(name)
     if found is None:
-        raise ValueError(f"surfaces of the format {name} cannot be converted; possible: {', '.join(_FORMATS)}")
+        raise ValueError(f"surfaces of the format {name} cannot be converted; supported: {', '.join(_FORMATS)}")
     return found
 
 
 def download(surface: Any) -> NDArray[np.uint8]:
-    """The bytes of a surface, in the CPU's memory; waits for its stream."""
+    """Copies the bytes of a surface to the CPU; waits for its stream."""
     with torch.cuda.stream(surface.stream):
         size = surface.layout.num_bytes
         copy = torch.empty(size, dtype=torch.uint8, device=surface.stream.device)
@@ -49,13 +49,13 @@ def download(surface: Any) -> NDArray[np.uint8]:
         return copy.cpu().numpy()
 
 
-class Lane:
-    """A CUDA stream with what is needed to launch on it. Used by one thread at a time.
+class StreamContext:
+    """A CUDA stream with the tables and memory for launches on it. Used by one thread at a time.
 
     Attributes:
         stream: The stream.
-        placing: Sends what ``process.cuda.finish`` needs: addresses of bases and of frames, and placements.
-        timeline: What it has waited for.
+        placing: Sends the tables of ``launch.finish``: addresses of intermediates and of frames, and placements.
+        timeline: Moments that the stream has waited for.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -68,7 +68,7 @@ class Lane:
         self.timeline = Timeline(int(stream.cuda_stream))
 
     def convert(self, conversion: Conversion, surfaces: Sequence[Any], targets: Sequence[int]) -> None:
-        """Converts surfaces of one layout; each result goes to the address beside it."""
+        """Converts surfaces of one layout; each result goes to the corresponding address."""
         pitch, most = surfaces[0].layout.pitch, self._converting.capacity
         for low in range(0, len(surfaces), most):
             part = targets[low : low + most]
@@ -84,7 +84,7 @@ class Lane:
         targets: Sequence[int],
         placements: Sequence[tuple[int, int, int]],
     ) -> None:
-        """Makes final values of surfaces of one layout, as ``process.cuda.finish_pictures`` does."""
+        """Writes final values of surfaces of one layout, as ``launch.finish_pictures`` does."""
         pitch, most = surfaces[0].layout.pitch, self._finishing.capacity
         for low in range(0, len(surfaces), most):
             part = targets[low : low + most]
@@ -94,12 +94,12 @@ class Lane:
             finish_pictures(conversion, bound, steps, sources, pitch, to, how, self.stream, len(part))
 
     def copy(self, surfaces: Sequence[Any], targets: Sequence[int], size: tuple[int, int]) -> None:
-        """Copies surfaces of one layout as they are, to the addresses beside them.
+        """Copies surfaces of one layout unchanged to the corresponding addresses.
 
         Args:
             surfaces: The pictures.
-            targets: Where they go, without what lies between lines.
-            size: Lines of all planes, and bytes of a line.
+            targets: Addresses of the copies, which have no padding.
+            size: Lines of all planes together, and bytes of a line.
         """
         most = self._copying.capacity
         for low in range(0, len(surfaces), most):
@@ -109,7 +109,7 @@ class Lane:
             copy_pictures(sources, surfaces[0].layout.pitch, to, size, self.stream, len(part))
 
     def scratch(self, num_bytes: int) -> int:
-        """The address of memory that may be used until this is called again."""
+        """Returns the address of scratch memory, valid until the next call."""
         if self._scratch is None or len(self._scratch) < num_bytes:
             with torch.cuda.stream(self.stream):
                 self._scratch = torch.empty(num_bytes, dtype=torch.uint8, device=self.stream.device)
@@ -117,20 +117,20 @@ class Lane:
 
 
 def _planes(surfaces: Sequence[Any]) -> NDArray[np.int64]:
-    """Where the planes of surfaces of one layout begin."""
+    """Returns the addresses of the planes of surfaces of one layout."""
     offsets = np.array([offset if offset >= 0 else 0 for offset in surfaces[0].layout.planes], np.int64)
     return np.array([surface.address for surface in surfaces], np.int64)[:, None] + offsets
 
 
-_lanes: dict[int, Lane] = {}
+_contexts: dict[int, StreamContext] = {}
 _lock = threading.Lock()
 
 
-def lane_of(stream: torch.cuda.Stream) -> Lane:
-    """The lane that belongs to a decoder's stream; there are as many as decoders."""
+def context_of(stream: torch.cuda.Stream) -> StreamContext:
+    """Returns the context of a decoder's stream; there are as many as decoders."""
     handle = stream.cuda_stream
-    lane = _lanes.get(handle)
-    if lane is None:
+    context = _contexts.get(handle)
+    if context is None:
         with _lock:
-            lane = _lanes.setdefault(handle, Lane(stream))
-    return lane
+            context = _contexts.setdefault(handle, StreamContext(stream))
+    return context

@@ -1,4 +1,4 @@
-"""Small tables of numbers on their way to a GPU."""
+"""Sends small tables of numbers to a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TableRing", "on_stream"]
 
 
 def on_stream(stream: torch.cuda.Stream | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Where launches go: Triton takes the current stream of the current device."""
+    """Makes a stream current, because Triton launches on the current stream of the current device."""
     if device.type != "cuda":
         return contextlib.nullcontext()
     return torch.cuda.stream(stream) if stream is not None else torch.cuda.device(device)
@@ -24,15 +24,15 @@ def on_stream(stream: torch.cuda.Stream | None, device: torch.device) -> context
 class TableRing:
     """Sends tables of whole numbers to a device without waiting. Used by one thread at a time.
 
-    Tables lie in pinned memory on their way, and in a ring of places on the device: one is written to again only after
-    what was queued behind it on the stream. Nothing is allocated, and hardly anything is called, for a sending.
+    Tables pass through pinned memory into a ring of blocks on the device; a block is overwritten only after the work
+    queued behind its last use. Sending allocates nothing and makes few calls.
 
     Args:
-        device: Where to send.
-        stream: The stream that they are sent on, and the only one that may use them; None for the current one.
-        widths: How many numbers a row of each table has.
-        capacity: Rows that a table can have.
-        blocks: How many sendings may be on their way before one waits; an even number.
+        device: The device.
+        stream: The stream of the copies, and the only one that may use the tables; None for the current one.
+        widths: Numbers per row of each table.
+        capacity: Rows per table.
+        blocks: Number of sends in flight before one waits; even.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TableRing:
         self._num_bytes = 8 * size
 
     def send(self, count: int, *tables: ArrayLike) -> tuple[torch.Tensor, ...]:
-        """The tables as int64 tensors on the device, each with ``capacity`` rows, of which ``count`` mean something."""
+        """Returns the tables as int64 tensors on the device, with ``capacity`` rows, of which ``count`` are valid."""
         if count > self.capacity:
             raise ValueError(f"{count} rows do not fit into {self.capacity}")
         block = self._next

@@ -1,7 +1,7 @@
-"""What compressed packets say of themselves: random access, references, hidden pictures.
+"""Flags of compressed packets: random access, references, hidden pictures.
 
-Pure functions of bytes. One file a codec; `make_classifier` chooses. Whatever cannot be understood gets no flags:
-a flag that is missing costs time, a flag that is wrong costs a wrong frame.
+Pure functions of bytes. One file per codec; `make_classifier` chooses. Packets that cannot be parsed get no flags: a
+missing flag costs time, a wrong flag costs a wrong frame.
 """
 
 from framefeed.index.bitstream.av1 import Av1Classifier
@@ -32,14 +32,14 @@ __all__ = [
 
 
 def make_classifier(codec: str, extradata: bytes) -> Classifier | None:
-    """Make the classifier for one stream.
+    """Returns a new classifier for one stream.
 
     Args:
         codec: FFmpeg's name of the codec, e.g. ``"h264"``.
         extradata: The stream's codec configuration as FFmpeg gives it; may be empty.
 
     Returns:
-        The classifier, or None for a codec that nothing is known of.
+        The classifier, or None for a codec without one.
     """
     match codec:
         case "h264":

@@ -11,11 +11,11 @@ from framefeed.index.bitstream.packet import PacketBytes, SequentialClassifier
 
 _SEQUENCE, _DELIMITER, _FRAME_HEADER, _FRAME, _TILE_LIST = 1, 2, 3, 6, 8
 _MAX_UNITS = 512
-"""OBUs of one packet that are looked at; a real temporal unit has fewer, even with a tile group for each tile."""
+"""Most OBUs to parse per packet; a real temporal unit has fewer, even with a tile group for each tile."""
 
 
 class _Unit(NamedTuple):
-    """One OBU: its type, layer ids (None without extension) and where its payload lies."""
+    """One OBU: its type, layer ids (None without extension), and the position of its payload."""
 
     kind: int
     layers: tuple[int, int] | None
@@ -102,7 +102,7 @@ class Av1Classifier(SequentialClassifier):
             kinds |= PacketKind.MULTIPLE if shown else PacketKind.HIDDEN
         if not frames:
             return kinds
-        # A decoder that starts here knows the extradata and this packet, nothing in between.
+        # A decoder that starts here knows only the extradata and this packet.
         startable = has_sequence or self._active == self._base
         if frames[0].frame_type == KEY and frames[0].is_shown and startable:
             kinds |= PacketKind.RAP | PacketKind.CLOSED
@@ -114,11 +114,11 @@ class Av1Classifier(SequentialClassifier):
         return kinds
 
     def _store(self, frame: Frame) -> bool:
-        """Follow what a frame does to the reference slots; whether it surely does nothing."""
+        """Applies a frame to the reference slots; returns whether it certainly changes none."""
         if frame.shows_existing >= 0:
             shown_type = self._slots[frame.shows_existing]
             if shown_type in (KEY, None):
-                # A shown key frame refreshes all slots; of an unknown one that cannot be excluded.
+                # A shown key frame refreshes all slots, and a frame of unknown type may be one.
                 self._slots = [shown_type] * 8
                 return False
             return True

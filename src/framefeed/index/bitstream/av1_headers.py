@@ -1,4 +1,4 @@
-"""AV1 headers: the sequence header, and frame headers up to refresh_frame_flags."""
+"""Parses AV1 headers: the sequence header, and frame headers up to refresh_frame_flags."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ _SELECT = 2
 
 
 class OperatingPoint(NamedTuple):
-    """An operating point: its layers, and whether frames carry removal times for it."""
+    """The layers of an operating point, and whether frames carry removal times for it."""
 
     idc: int
     has_decoder_model: bool
 
 
 class Sequence(NamedTuple):
-    """What of a sequence header is needed to read frame headers; and colours: range, primaries, transfer, matrix."""
+    """Fields of a sequence header that frame headers depend on, and colours: range, primaries, transfer, matrix."""
 
     reduced_still_picture: bool = False
     points: tuple[OperatingPoint, ...] = ()
@@ -33,7 +33,7 @@ class Sequence(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What is needed of a frame header."""
+    """Fields of a frame header that classification needs."""
 
     frame_type: int = KEY
     is_shown: bool = True
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
 
 def read_leb128(data: bytes) -> tuple[int, int]:
-    """Value and length of a leb128 number."""
+    """Returns value and length of a leb128 number."""
     value = 0
     for index, byte in enumerate(data[:8]):
         value |= (byte & 0x7F) << 7 * index
@@ -56,7 +56,7 @@ def _uvlc(bits: BitReader) -> int:
 
 
 def parse_sequence(data: bytes) -> Sequence:
-    """Read a sequence header OBU (without its OBU header)."""
+    """Parses a sequence header OBU (without its OBU header)."""
     bits = BitReader(data[:512])
     profile = bits.u(3)
     bits.skip(1)
@@ -142,7 +142,7 @@ def _read_colors(bits: BitReader, profile: int) -> tuple[int, int, int, int]:
 
 
 def parse_frame(data: bytes, seq: Sequence, temporal_id: int, spatial_id: int) -> Frame:
-    """Read a frame header up to ``refresh_frame_flags``."""
+    """Parses a frame header up to ``refresh_frame_flags``."""
     if seq.reduced_still_picture:
         return Frame()
     bits = BitReader(data)

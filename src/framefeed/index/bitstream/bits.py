@@ -1,10 +1,10 @@
-"""Bits: an MSB-first reader, Exp-Golomb codes and the removal of emulation prevention bytes."""
+"""An MSB-first bit reader with Exp-Golomb codes, and the removal of emulation prevention bytes."""
 
 from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """The part of coded pictures that is shown, in pixels."""
+    """The visible part of coded pictures, in pixels."""
 
     left: int
     top: int
@@ -19,8 +19,8 @@ class OutOfData(ValueError):
 class BitReader:
     """Reads bits of a short byte string, most significant bit first.
 
-    The whole string becomes one integer: for the few dozen bytes of a header that is faster in Python than
-    any bookkeeping by bytes.
+    The string is kept as one integer: for the few dozen bytes of a header that is faster in Python than bookkeeping by
+    bytes.
     """
 
     __slots__ = ("_left", "_value")
@@ -30,28 +30,28 @@ class BitReader:
         self._left = 8 * len(data)
 
     def u(self, count: int) -> int:
-        """The next ``count`` bits as an unsigned number."""
+        """Returns the next ``count`` bits as an unsigned number."""
         self._left -= count
         if self._left < 0:
             raise OutOfData("out of bits")
         return (self._value >> self._left) & ((1 << count) - 1)
 
     def ahead(self, count: int) -> int:
-        """The next ``count`` bits, which stay there; zeros behind the end."""
+        """Returns the next ``count`` bits without consuming them; zeros behind the end."""
         return (self._value << count >> self._left) & ((1 << count) - 1)
 
     def flag(self) -> bool:
-        """The next bit."""
+        """Returns the next bit."""
         return self.u(1) == 1
 
     def skip(self, count: int) -> None:
-        """Pass over ``count`` bits."""
+        """Skips ``count`` bits."""
         self._left -= count
         if self._left < 0:
             raise OutOfData("out of bits")
 
     def ue(self) -> int:
-        """Unsigned Exp-Golomb code."""
+        """Returns an unsigned Exp-Golomb code."""
         rest = self._value & ((1 << self._left) - 1)
         zeros = self._left - rest.bit_length()
         if zeros > 32:
@@ -62,15 +62,15 @@ class BitReader:
         return (rest >> self._left) - 1
 
     def se(self) -> int:
-        """Signed Exp-Golomb code."""
+        """Returns a signed Exp-Golomb code."""
         code = self.ue()
         return (code + 1) // 2 if code & 1 else -(code // 2)
 
     def at_stop_bit(self) -> bool:
-        """Whether nothing is left but the bit that ends a parameter set, and the zeros that fill its byte."""
+        """Returns whether only the stop bit of a parameter set and its zero padding are left."""
         return 1 <= self._left <= 8 and self._value & ((1 << self._left) - 1) == 1 << (self._left - 1)
 
 
 def unescape(data: bytes) -> bytes:
-    """Remove the emulation prevention bytes of an H.264 or HEVC NAL unit (``00 00 03`` -> ``00 00``)."""
+    """Removes the emulation prevention bytes of an H.264 or HEVC NAL unit (``00 00 03`` -> ``00 00``)."""
     return data.replace(b"\0\0\3", b"\0\0")

@@ -1,4 +1,4 @@
-"""Bits of many headers at once."""
+"""Reads bits of many headers at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD = 8
-"""Bytes of each header that are looked at."""
+"""Bytes read of each header."""
 
 
-# Length of the Exp-Golomb code that each byte begins with; 0 where it is longer than the byte.
+# Length of the Exp-Golomb code at the start of each byte; 0 if it is longer than the byte.
 _LENGTHS = np.array([code if (code := 2 * (8 - byte.bit_length()) + 1) <= 8 else 0 for byte in range(256)], np.uint64)
 
-# A byte is zero where taking 1 from it sets its highest bit, and this was not set: exact as to whether there is one.
+# Subtracting 1 sets the highest bit of a zero byte, which was clear before: this detects exactly whether there is one.
 _ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 
@@ -21,11 +21,11 @@ class BitColumns:
 
     Args:
         data: Bytes that hold the headers, in one piece.
-        at: Where each header begins.
+        at: Offset of each header.
 
     Attributes:
-        unclear: Headers that have to be read one by one: a code is too long, a byte of emulation prevention is among
-            the first bytes, or the data ends there.
+        unclear: Headers to read one by one: a code is too long, there is an emulation prevention byte among the first
+            bytes, or the data ends there.
     """
 
     def __init__(self, data: NDArray[np.uint8], at: NDArray[np.int64]) -> None:
@@ -40,21 +40,21 @@ class BitColumns:
 
     @property
     def left(self) -> NDArray[np.uint64]:
-        """What is left of the bytes, and zeros behind it."""
+        """Remaining bytes, padded with zeros."""
         return self._left
 
     def skip(self, count: int | NDArray[np.uint64]) -> None:
-        """Pass over ``count`` bits."""
+        """Skips ``count`` bits."""
         self._left <<= np.asarray(count, np.uint64)
 
     def u(self, count: int) -> NDArray[np.int64]:
-        """The next ``count`` bits as unsigned numbers; at least one."""
+        """Returns the next ``count`` bits as unsigned numbers; at least one."""
         value = (self._left >> np.uint64(64 - count)).astype(np.int64)
         self.skip(count)
         return value
 
     def skip_ue(self) -> None:
-        """Pass over an unsigned Exp-Golomb code."""
+        """Skips an unsigned Exp-Golomb code."""
         length = _LENGTHS[(self._left >> np.uint64(56)).astype(np.intp)]
         self.unclear |= length == 0
         self.skip(length)

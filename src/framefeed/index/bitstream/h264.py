@@ -90,7 +90,7 @@ class _Field(NamedTuple):
 
 
 class _Pictures(NamedTuple):
-    """What the headers of the packets of one call say.
+    """Fields from the headers of the packets of one call.
 
     Attributes:
         kinds: Their flags.
@@ -144,7 +144,7 @@ class H264Classifier(NalClassifier):
 
     @property
     def may_have_fields(self) -> bool:
-        """Whether pictures may be coded as two fields, by the parameter sets so far."""
+        """Returns whether pictures may be coded as two fields, by the parameter sets so far."""
         return self._fields or not self._spss
 
     def _always_slow(self) -> bool:
@@ -299,7 +299,7 @@ class H264Classifier(NalClassifier):
         return kinds
 
     def _holds_both_fields(self, packet: PacketBytes, first: Slice, is_reference: bool, header_at: int) -> bool:
-        """Whether the packet also holds the field of opposite parity, equally (not) used for reference."""
+        """Returns whether the packet also holds the field of opposite parity, with the same use as reference."""
         both = False
         for begin, _ in iter_units(packet, self._length_size, _ACTIONS):
             header = packet.take(begin, 1)[0]
@@ -315,7 +315,7 @@ class H264Classifier(NalClassifier):
 def _number_steps(
     numbers: NDArray[np.int32], references: NDArray[np.bool_], begins: NDArray[np.bool_], bits: int
 ) -> NDArray[np.int64]:
-    """How far the frame_num of each picture is from that of the reference before it; 1 where that is not known."""
+    """Returns the step of frame_num from the reference before each picture; 1 if unknown."""
     known = numbers >= 0
     before = latest_before(known & references)
     clear = known & ~begins & (before >= 0)
@@ -338,5 +338,5 @@ def split_extradata(extradata: bytes) -> tuple[int, list[bytes]]:
 
 @functools.lru_cache(64)
 def may_have_fields(extradata: bytes) -> bool:
-    """Whether pictures of a stream may be coded as two fields."""
+    """Returns whether pictures of a stream may be coded as two fields."""
     return H264Classifier(extradata).may_have_fields

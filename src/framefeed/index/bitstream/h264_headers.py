@@ -1,4 +1,4 @@
-"""H.264 headers: the few fields of SPS, PPS, slice header and recovery point SEI that classification needs."""
+"""Parses H.264 headers: the fields of SPS, PPS, slice header and recovery point SEI that classification needs."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ _HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 
 
 
 class Sps(NamedTuple):
-    """What is needed to read a slice header up to the field flags, and what is coded."""
+    """Fields of an SPS that slice headers up to the field flags depend on, and the coded format."""
 
     sps_id: int
     frame_num_bits: int
-    order_bits: int  # of the picture order count in slice headers; 0 where it is not there
-    in_order: bool  # pictures are shown in the order in which they are decoded
+    order_bits: int  # of the picture order count in slice headers; 0 if it is absent
+    in_order: bool  # pictures are shown in decode order
     gaps_allowed: bool
     frame_mbs_only: bool
     separate_colour_plane: bool
@@ -26,7 +26,7 @@ class Sps(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The beginning of a slice header; numbers are -1 where they are not known."""
+    """The beginning of a slice header; unknown numbers are -1."""
 
     first_mb: int
     slice_type: int
@@ -52,12 +52,12 @@ def _skip_scaling_list(bits: BitReader, size: int) -> None:
 
 
 def parse_sps(unit: bytes) -> Sps:
-    """Read a sequence parameter set (with its NAL unit header)."""
+    """Parses a sequence parameter set (with its NAL unit header)."""
     return read_sps(BitReader(unescape(unit[1:1024])))
 
 
 def read_sps(bits: BitReader) -> Sps:
-    """Read a sequence parameter set up to and with frame_mbs_only_flag."""
+    """Parses a sequence parameter set up to and including frame_mbs_only_flag."""
     profile = bits.u(8)
     bits.skip(16)
     sps_id = bits.ue()
@@ -97,7 +97,7 @@ def read_sps(bits: BitReader) -> Sps:
 
 
 def shown_part(unit: bytes) -> Part:
-    """What is shown of pictures of a sequence parameter set (with its NAL unit header)."""
+    """Returns the visible part of pictures of a sequence parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[1:1024]))
     sps = read_sps(bits)
     bits.skip(1 if sps.frame_mbs_only else 2)
@@ -110,7 +110,7 @@ def shown_part(unit: bytes) -> Part:
 
 
 def parse_pps_ids(unit: bytes) -> tuple[int, int]:
-    """Ids of a picture parameter set and of the SPS that it refers to."""
+    """Returns the ids of a picture parameter set and of its SPS."""
     bits = BitReader(unescape(unit[1:32]))
     pps_id, sps_id = bits.ue(), bits.ue()
     if pps_id > 255 or sps_id > 31:
@@ -121,7 +121,7 @@ def parse_pps_ids(unit: bytes) -> tuple[int, int]:
 def parse_slice(
     data: bytes, spss: dict[int, Sps], ppss: dict[int, int], *, is_idr: bool = False, fields: bool
 ) -> Slice:
-    """Read the beginning of a slice header (without NAL unit header).
+    """Parses the beginning of a slice header (without NAL unit header).
 
     Args:
         data: Its first bytes.
@@ -148,7 +148,7 @@ def parse_slice(
 
 
 def find_recovery_point(data: bytes) -> RecoveryPoint | None:
-    """The recovery point message in a SEI unit (without NAL unit header), if there is one."""
+    """Returns the recovery point message in an SEI unit (without NAL unit header), if there is one."""
     payload, at = unescape(data), 0
     while at + 2 <= len(payload):
         values = []

@@ -310,7 +310,7 @@ class HevcClassifier(NalClassifier):
             kinds[(types == 8) | (types == 9)] |= np.uint16(_HIDDEN)
 
     def _ends_sequence(self, row: int, chunk: Chunk) -> bool:
-        """Whether a packet's last bytes are an end-of-sequence unit: behind the picture the walk never looks."""
+        """Returns whether a packet ends with an end-of-sequence unit. The walk stops before, at the picture."""
         if self._is_last[row]:
             return False
         size = int(chunk.sizes[row])
@@ -344,7 +344,7 @@ def nal_length_size(extradata: bytes) -> int:
 
 
 def has_several_slices(packet: bytes | memoryview, length_size: int) -> bool:
-    """Whether a packet has more than one unit of picture data."""
+    """Returns whether a packet has more than one unit of picture data."""
     data, units, at = bytes(packet), 0, 0
     if not length_size:
         at = data.find(b"\0\0\1") + 3

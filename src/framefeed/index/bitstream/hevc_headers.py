@@ -1,4 +1,4 @@
-"""HEVC headers: ids of parameter sets, number of temporal sub-layers, the pic_output_flag, and references."""
+"""Parses HEVC headers: parameter sets, and the output flag, count and references of slices."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ VPS, SPS, PPS = 32, 33, 34
 
 
 class Pps(NamedTuple):
-    """What is needed to read a slice header up to the picture order count."""
+    """Fields of a PPS that slice headers up to the picture order count depend on."""
 
     sps_id: int
     output_flag_present: bool
@@ -27,7 +27,7 @@ class Sps(NamedTuple):
 
 
 def parse_sps(unit: bytes) -> Sps:
-    """Read a sequence parameter set (with its NAL unit header)."""
+    """Parses a sequence parameter set (with its NAL unit header)."""
     return _read_sps(BitReader(unescape(unit[2:256])))
 
 
@@ -51,7 +51,7 @@ def _read_sps(bits: BitReader) -> Sps:
 
 
 def parse_block_size(unit: bytes) -> int:
-    """Side of the coding tree blocks of a sequence parameter set (with its NAL unit header)."""
+    """Returns the side of the coding tree blocks of a sequence parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[2:1024]))
     _skip_buffering(bits, _read_sps(bits).sub_layers)
     smallest = bits.ue() + 3
@@ -62,14 +62,16 @@ def parse_block_size(unit: bytes) -> int:
 
 
 def _skip_buffering(bits: BitReader, sub_layers: int) -> None:
-    """Pass over the sizes of the decoded picture buffer."""
+    """Skips the sizes of the decoded picture buffer."""
     for _ in range(sub_layers + 1 if bits.flag() else 1):
         for _ in range(3):
             bits.ue()
 
 
 def parse_reference_sets(unit: bytes) -> list[list[int]]:
-    """Sets of references, as of `parse_references`, that a sequence parameter set (with its NAL unit header) lists."""
+    """Returns the reference picture sets of a sequence parameter set (with its NAL unit header); see
+    `parse_references`.
+    """
     bits = BitReader(unescape(unit[2:]))
     _skip_buffering(bits, _read_sps(bits).sub_layers)
     for _ in range(6):  # sizes and depths of blocks
@@ -99,22 +101,22 @@ def _skip_scaling_lists(bits: BitReader) -> None:
 
 
 def parse_references(rest: int, sets: list[list[int]]) -> list[int]:
-    """Distances in picture order count to the pictures that a slice needs or keeps: behind it, then ahead of it.
+    """Returns the distances in picture order count to the references of a slice: behind it, then ahead of it.
 
     Args:
         rest: The 64 bits of its header behind its picture order count.
-        sets: Of its sequence parameter set.
+        sets: The reference picture sets of its sequence parameter set.
     """
     bits = BitReader(rest.to_bytes(8, "big"))
     return _listed_references(bits, sets) if bits.flag() else _read_references(bits, sets, in_slice=True)
 
 
 def refers_ahead(rest: int, sets: list[list[int]]) -> bool:
-    """Whether a slice may need or keep pictures that are shown later.
+    """Returns whether a slice may refer to, or keep, pictures that are shown later.
 
     Args:
         rest: The 32 bits of its header behind its picture order count.
-        sets: Of its sequence parameter set.
+        sets: The reference picture sets of its sequence parameter set.
     """
     bits = BitReader(rest.to_bytes(4, "big"))
     try:
@@ -137,7 +139,7 @@ def _listed_references(bits: BitReader, sets: list[list[int]]) -> list[int]:
 
 
 def _read_references(bits: BitReader, sets: list[list[int]], *, in_slice: bool = False) -> list[int]:
-    if sets and bits.flag():  # changes of an earlier set
+    if sets and bits.flag():  # predicted from an earlier set
         back = 1 + (bits.ue() if in_slice else 0)
         if back > len(sets):
             raise OutOfData("no such set of references")
@@ -159,7 +161,7 @@ def _read_references(bits: BitReader, sets: list[list[int]], *, in_slice: bool =
 
 
 def skip_profile(bits: BitReader, sub_layers: int) -> None:
-    """Pass over the profile, tier and level of a stream and of its temporal sub-layers."""
+    """Skips the profile, tier and level of a stream and of its temporal sub-layers."""
     bits.skip(96)
     present = [(bits.flag(), bits.flag()) for _ in range(sub_layers)]
     if sub_layers:
@@ -169,7 +171,7 @@ def skip_profile(bits: BitReader, sub_layers: int) -> None:
 
 
 def parse_pps(unit: bytes) -> tuple[int, Pps]:
-    """Id and slice header options of a picture parameter set (with its NAL unit header)."""
+    """Parses id and slice header options of a picture parameter set (with its NAL unit header)."""
     bits = BitReader(unescape(unit[2:32]))
     pps_id, sps_id = bits.ue(), bits.ue()
     bits.skip(1)
@@ -179,7 +181,7 @@ def parse_pps(unit: bytes) -> tuple[int, Pps]:
 
 
 class Slice(NamedTuple):
-    """The beginning of the first slice segment of a picture; the count is -1 where it is not known."""
+    """The beginning of the first slice segment of a picture; an unknown count is -1."""
 
     is_output: bool
     order_count: int = -1  # its lowest bits
@@ -188,7 +190,7 @@ class Slice(NamedTuple):
 
 
 def parse_slice(data: bytes, nal_type: int, spss: dict[int, Sps], ppss: dict[int, Pps]) -> Slice:
-    """Read the beginning of the first slice segment of a picture (without NAL unit header)."""
+    """Parses the beginning of the first slice segment of a picture (without NAL unit header)."""
     bits = BitReader(unescape(data))
     bits.skip(1)
     if 16 <= nal_type <= 23:

@@ -8,11 +8,11 @@ from framefeed.index.bitstream.packet import PacketBytes, SequentialClassifier
 
 _PICTURE, _LAST_SLICE, _USER_DATA, _SEQUENCE, _EXTENSION, _END, _GROUP = 0x00, 0xAF, 0xB2, 0xB3, 0xB5, 0xB7, 0xB8
 _QUANT_MATRIX, _PICTURE_CODING = 3, 8
-_HARMLESS_EXTENSIONS = frozenset((4, 7, _PICTURE_CODING))  # copyright, picture display: nothing that is decoded with
+_HARMLESS_EXTENSIONS = frozenset((4, 7, _PICTURE_CODING))  # copyright, picture display: not used for decoding
 _I, _B = 1, 3
 _FRAME = 3
 _SEQUENCE_BYTES = 140
-"""A sequence header with both quantiser matrices."""
+"""Size of a sequence header with both quantiser matrices."""
 
 
 class _Picture(NamedTuple):
@@ -22,7 +22,7 @@ class _Picture(NamedTuple):
 
 
 class _Headers:
-    """What stands before the first slice of a packet."""
+    """Headers before the first slice of a packet."""
 
     def __init__(self) -> None:
         self.picture: _Picture | None = None
@@ -35,7 +35,7 @@ class _Headers:
 
 
 class Mpeg12Classifier(SequentialClassifier):
-    """Classifies MPEG-1 and MPEG-2 packets; B pictures are never referred to."""
+    """Classifies MPEG-1 and MPEG-2 packets; B pictures are never references."""
 
     def __init__(self, extradata: bytes) -> None:
         packet = PacketBytes(extradata, len(extradata), 0, lambda *_: b"")
@@ -56,7 +56,7 @@ class Mpeg12Classifier(SequentialClassifier):
             kinds |= PacketKind.NEW_HEADERS
             self._active = headers.sequence
         if headers.changes_matrices:
-            self._active = b"changed"  # no longer what the extradata says: only a sequence header undoes that
+            self._active = b"changed"  # differs from the extradata until the next sequence header
         waiting, self._first_field = self._first_field, None
         picture = headers.picture
         if picture is None:
@@ -82,7 +82,7 @@ class Mpeg12Classifier(SequentialClassifier):
         return kinds
 
     def _field(self, picture: _Picture, waiting: _Picture | None, headers: _Headers) -> int:
-        """Flags of a packet with a single field; its other field may depend on it, so it is never NONREF."""
+        """Returns flags of a packet with a single field; its other field may depend on it, so it is never NONREF."""
         if (
             waiting
             and waiting.structure != picture.structure
@@ -96,7 +96,7 @@ class Mpeg12Classifier(SequentialClassifier):
 
 
 def _read_headers(packet: PacketBytes) -> _Headers:
-    """Read the units of a packet up to the first slice."""
+    """Parses the units of a packet up to the first slice."""
     headers = _Headers()
     found = False
     for at, _ in packet.start_codes():
@@ -145,7 +145,7 @@ def _parse_picture(packet: PacketBytes, at: int) -> _Picture:
 
 
 def _read_sequence(packet: PacketBytes, at: int) -> bytes:
-    """A sequence header together with its extension, for comparison."""
+    """Returns a sequence header with its extension, for comparison."""
     data = packet.take(at + 1, _SEQUENCE_BYTES + 16)
     end = data.find(b"\0\0\1")
     if data[end : end + 4] == b"\0\0\1\xb5" and end >= 0:
@@ -154,6 +154,6 @@ def _read_sequence(packet: PacketBytes, at: int) -> bytes:
 
 
 def _find_second_picture(packet: PacketBytes) -> _Picture | None:
-    """The picture header of the second field in the same packet, if it is there."""
+    """Returns the picture header of the second field in the same packet, if there is one."""
     headers = [at for at, _ in packet.start_codes(b"\0\0\1\0")]
     return _parse_picture(packet, headers[1] - 1) if len(headers) > 1 else None

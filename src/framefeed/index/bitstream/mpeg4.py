@@ -11,18 +11,18 @@ _LAYER_FIRST, _LAYER_LAST, _USER_DATA, _GROUP, _VOP = 0x20, 0x2F, 0xB2, 0xB3, 0x
 _I, _P, _B = 0, 1, 2
 _HEADER_BYTES = 256
 _EMPTY_VOP_BYTES = 19
-"""Encoders pad a VOP that is not coded to at most this; FFmpeg uses the same bound to recognise one."""
+"""Most bytes to which encoders pad a VOP that is not coded; FFmpeg recognises one by the same bound."""
 
 _PACKED = re.compile(rb"^DivX\d+(?:b|Build)\d+p")
 
 
 _ENCODER = re.compile(rb"\x00\x00\x01\xb2(?:Lavc(\d+)\.|XviD(\d{4}))")
 _LAVC, _XVID = 58, 33
-"""The first versions of these encoders without any of the faults that FFmpeg's decoder has workarounds for."""
+"""The first versions of these encoders without the faults that FFmpeg's decoder works around."""
 
 
 def has_known_faults(extradata: bytes) -> bool:
-    """Whether the stream may have been written by an encoder that FFmpeg's decoder has workarounds for."""
+    """Returns whether the stream may come from an encoder with faults that FFmpeg's decoder works around."""
     encoder = _ENCODER.search(extradata)
     if encoder is None:
         return True
@@ -31,12 +31,12 @@ def has_known_faults(extradata: bytes) -> bool:
 
 
 class _Layer(NamedTuple):
-    """What a video object layer header says.
+    """A video object layer header.
 
     Attributes:
         increment_bits: Bits of vop_time_increment.
         stands_together: Whether it may have interlaced B-VOPs. FFmpeg takes the time between two fields from the first
-            B-VOP that a decoder is given, and drops some that do not fit to it: each depends on all before it.
+            B-VOP that a decoder gets, and drops some that do not fit: each depends on all before it.
     """
 
     increment_bits: int
@@ -72,7 +72,7 @@ def _parse_layer(data: bytes) -> _Layer:
 
 
 class Mpeg4Classifier(SequentialClassifier):
-    """Classifies MPEG-4 part 2 packets; B-VOPs are never referred to, S-VOPs (sprites) get no flags."""
+    """Classifies MPEG-4 part 2 packets; B-VOPs are never references, S-VOPs (sprites) get no flags."""
 
     def __init__(self, extradata: bytes) -> None:
         self._increment_bits = 0
@@ -89,10 +89,10 @@ class Mpeg4Classifier(SequentialClassifier):
         self._base = self._layer
 
     def _lost(self) -> None:
-        """Nothing is carried from packet to packet but the layer header."""
+        """Does nothing: only the layer header is carried from packet to packet."""
 
     def _header(self, packet: PacketBytes, at: int, code: int) -> bool:
-        """Take a header that is no VOP; whether it is a layer header that differs from the active one."""
+        """Applies a header other than a VOP; returns whether it is a layer header that differs from the active one."""
         if code == _USER_DATA:
             self._packed |= _PACKED.match(packet.take(at + 1, 40)) is not None
         if not _LAYER_FIRST <= code <= _LAYER_LAST:
@@ -143,12 +143,12 @@ class Mpeg4Classifier(SequentialClassifier):
             if (has_layer or self._layer == self._base) and not self._stands_together:
                 kinds |= PacketKind.RAP | (PacketKind.CLOSED if closed else 0)
         elif coding_type == _B and not (self._packed or self._stands_together or kinds & PacketKind.NEW_HEADERS):
-            # With packed B-VOPs a decoder shows one packet's picture when it gets the next packet.
+            # With packed B-VOPs a decoder shows a packet's picture when it gets the next packet.
             kinds |= PacketKind.NONREF
         return kinds
 
     def _read_vop(self, data: bytes) -> tuple[int, bool]:
-        """Coding type and vop_coded of a VOP header."""
+        """Returns coding type and vop_coded of a VOP header."""
         bits = BitReader(data)
         coding_type = bits.u(2)
         while bits.flag():

@@ -13,7 +13,7 @@ from framefeed.index.bitstream.packet import Chunk, PacketBytes
 from framefeed.index.bitstream.parameters import Key, ParameterSets
 
 SLOW, PICTURE, HOP, SEI = 0, 1, 2, 3
-"""What the fast walk does with a NAL unit, by its first byte: leave the packet to Python, stop, hop, look and hop."""
+"""Actions of the fast walk by the first byte of a NAL unit: leave the packet to Python, stop, hop, check and hop."""
 
 MAX_HOPS = 6
 """NAL units that the fast walk hops over; packets with more go to Python (AUD and two or three SEI are usual)."""
@@ -29,14 +29,14 @@ _NOT_A_START = np.uint16(~int(PacketKind.RAP | PacketKind.CLOSED) & 0xFFFF)
 
 
 class Outcome(NamedTuple):
-    """What Python found in one packet."""
+    """Result of parsing one packet in Python."""
 
     kinds: int = 0
     recovery: int = 0
 
 
 def is_annex_b(data: bytes) -> bool:
-    """Whether the bytes begin with a start code."""
+    """Returns whether the bytes begin with a start code."""
     return data[:3] == b"\0\0\1" or data[:4] == b"\0\0\0\1"
 
 
@@ -94,7 +94,7 @@ def iter_units(packet: PacketBytes, length_size: int, actions: NDArray[np.uint8]
 def walk(
     heads: NDArray[np.uint8], sizes: NDArray[np.int64], length_size: int, actions: NDArray[np.uint8], need: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the first picture NAL unit of each packet begins and ends; -1 where Python has to look.
+    """Returns begin and end of the first picture NAL unit of each packet; -1 for packets left to Python.
 
     Args:
         heads: First bytes of the packets.
@@ -137,7 +137,7 @@ def walk(
 def _may_hold_recovery_point(
     heads: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether a SEI unit contains what looks like payload type 6 and a size of 1 to 8 bytes.
+    """Returns whether an SEI unit contains bytes like payload type 6 and a size of 1 to 8 bytes.
 
     Searching all bytes finds every such message, whatever stands before it; the few false ones go to Python.
     """
@@ -149,7 +149,7 @@ def _may_hold_recovery_point(
 
 
 class NalClassifier(ABC):
-    """What H.264 and HEVC have in common: a fast walk for most packets, Python for the odd ones, in order."""
+    """Base of the H.264 and HEVC classifiers: a fast walk for most packets, Python for the others, in order."""
 
     _actions: NDArray[np.uint8]
     _need: int
@@ -233,7 +233,7 @@ class NalClassifier(ABC):
 
     @abstractmethod
     def _always_slow(self) -> bool:
-        """Whether the stream needs more of each packet than the fast walk sees."""
+        """Returns whether the stream needs more of each packet than the fast walk sees."""
 
     @abstractmethod
     def _fast(self, heads: NDArray[np.uint8], rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.uint16]:

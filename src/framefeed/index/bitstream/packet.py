@@ -1,4 +1,4 @@
-"""One packet at a time: lazy bytes of a packet, and the loop for codecs that need no vectorising."""
+"""Classification one packet at a time: lazily read bytes, and the loop for codecs without a vectorised walk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -12,24 +12,24 @@ from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
 from framefeed.index.bitstream.kinds import Classification, Read
 
 SCAN_LIMIT = 1 << 22
-"""Bytes of one packet that a start code search looks at: beyond the largest real header, small enough not to stall."""
+"""Bytes of a packet that a start code search reads: beyond the largest real header, small enough not to stall."""
 
 
 class Chunk(NamedTuple):
-    """The arguments of one call to `Classifier.classify`."""
+    """Arguments of one call to `Classifier.classify`."""
 
     heads: NDArray[np.uint8]
     sizes: NDArray[np.int64]
     read: Read
 
     def packet(self, row: int) -> "PacketBytes":
-        """One packet of the call."""
+        """Returns one packet of the call."""
         size = max(0, int(self.sizes[row]))
         return PacketBytes(self.heads[row].tobytes()[:size], size, row, self.read)
 
 
 class PacketBytes:
-    """The bytes of one packet: the head is at hand, the rest is read when somebody asks."""
+    """The bytes of a packet: the head is in memory, the rest is read on demand."""
 
     __slots__ = ("_read", "head", "index", "size")
 
@@ -40,7 +40,7 @@ class PacketBytes:
         self._read = read
 
     def take(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``; fewer at the end of the packet."""
+        """Returns ``length`` bytes from ``offset``; fewer at the end of the packet."""
         end = min(offset + length, self.size)
         if end <= offset:
             return b""
@@ -49,7 +49,7 @@ class PacketBytes:
         return self._read(self.index, offset, end - offset)
 
     def start_codes(self, marker: bytes = b"\0\0\1") -> Iterator[tuple[int, bytes]]:
-        """Find start codes, reading on only as far as the caller asks for more of them.
+        """Finds start codes; reads on only as far as the caller iterates.
 
         Yields:
             The offset just behind each marker, and the packet's bytes read so far (from offset 0).
@@ -57,7 +57,7 @@ class PacketBytes:
         data, at = self.head, 0
         while True:
             found = data.find(marker, at)
-            # The byte behind a start code says what it is, so a code at the very end of the window needs more too.
+            # The byte behind a start code tells its type, so a code at the very end of the window needs more data too.
             if found >= 0 and (found + len(marker) < len(data) or len(data) >= self.size):
                 at = found + len(marker)
                 yield at, data
@@ -74,10 +74,10 @@ class PacketBytes:
 
 
 class SequentialClassifier(ABC):
-    """A classifier that looks at packets one by one."""
+    """A classifier that parses packets one by one."""
 
     def classify(self, heads: NDArray[np.uint8], sizes: NDArray[np.int64], read: Read) -> Classification:
-        """Classify the next packets of the stream; see `Classifier.classify`."""
+        """Classifies the next packets of the stream; see `Classifier.classify`."""
         count = len(sizes)
         kinds = np.zeros(count, np.uint16)
         self._begin()
@@ -92,22 +92,22 @@ class SequentialClassifier(ABC):
         return Classification(kinds, np.zeros(count, np.int32))
 
     def gaps(self) -> Gaps:
-        """None that are known: headers of these codecs do not number what others refer to."""
+        """Returns none: headers of these codecs do not number references."""
         return NO_GAPS
 
     @abstractmethod
     def _packet(self, packet: PacketBytes) -> int:
-        """Flags of one packet; `OutOfData` when it cannot be understood."""
+        """Returns the flags of a packet; raises `OutOfData` if it cannot be parsed."""
 
     @abstractmethod
     def _lost(self) -> None:
-        """A packet was not understood: forget what it might have changed."""
+        """Resets the state that an unparsed packet may have changed."""
 
     def _begin(self) -> None:  # noqa: B027 (optional)
-        """A call begins."""
+        """Begins a call."""
 
     def _revise(self, kinds: NDArray[np.uint16], index: int) -> None:  # noqa: B027 (optional)
-        """Packet ``index`` has its flags; those of the packet before may now be taken back."""
+        """Revises the flags of the packet before ``index``, whose flags are complete."""
 
     def _end(self, kinds: NDArray[np.uint16]) -> None:  # noqa: B027 (optional)
-        """A call ends: the last packet's successor is unknown."""
+        """Ends a call: the successor of the last packet is unknown."""

@@ -1,4 +1,4 @@
-"""Whether the headers of H.264 and HEVC leave no doubt of the size that pictures come out of the decoder with."""
+"""Checks that the headers of H.264 and HEVC determine the size of decoded pictures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _H264_SPS = 7
 
 
 def has_size(codec: str, extradata: bytes, opening: bytes, width: int, height: int) -> bool:
-    """Whether all sequence parameter sets that the first picture may have say that it is of this size.
+    """Returns whether all sequence parameter sets that the first picture may use have this size.
 
-    FFmpeg's decoders cut off less at the left than the headers say, where memory is aligned otherwise; such pictures
-    are not of a size that the headers tell.
+    FFmpeg's decoders crop less at the left than the headers say if memory is aligned otherwise; headers do not
+    determine the size of such pictures.
 
     Args:
-        codec: FFmpeg's name; of codecs other than ``h264`` and ``hevc`` nothing is doubted.
+        codec: FFmpeg's name; True for codecs other than ``h264`` and ``hevc``.
         extradata: The codec's headers.
         opening: The first bytes of the first packet.
         width, height: The size in pixels.
@@ -40,7 +40,7 @@ def has_size(codec: str, extradata: bytes, opening: bytes, width: int, height: i
 
 
 def units_before_pictures(codec: str, packet: bytes, length_size: int) -> Iterator[bytes]:
-    """The NAL units of a packet, behind their lengths, up to the first one with picture data.
+    """Yields the length-prefixed NAL units of a packet up to the first one with picture data.
 
     Args:
         codec: ``h264`` or ``hevc``.
@@ -56,7 +56,7 @@ def units_before_pictures(codec: str, packet: bytes, length_size: int) -> Iterat
         at += length_size
         if _kind(codec, packet[at:]) in ((1, 5) if codec == "h264" else range(32)):
             return
-        if size:  # none where the packet is damaged
+        if size:  # empty if the packet is damaged
             yield packet[at : at + size]
         at += size
     raise OutOfData("no picture")

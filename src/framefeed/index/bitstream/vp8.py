@@ -11,7 +11,7 @@ _KEY = PacketKind.RAP | PacketKind.CLOSED | PacketKind.INTRA
 
 
 class _BoolDecoder:
-    """The boolean entropy decoder, for flags and literals only (probability one half)."""
+    """Boolean entropy decoder, for flags and literals only (probability one half)."""
 
     __slots__ = ("_at", "_bits", "_data", "_range", "_value")
 
@@ -51,14 +51,14 @@ class _BoolDecoder:
         return value
 
     def optional_signed(self, old: int | None, width: int) -> int | None:
-        """A value with sign behind a flag that says whether it is there, or else ``old``."""
+        """Returns a signed value if the flag before it is set, else ``old``."""
         if not self.flag():
             return old
         magnitude = self.literal(width)
         return -magnitude if self.flag() else magnitude
 
     def skip_optional(self, count: int, *bits: int) -> None:
-        """Pass over ``count`` groups of values, each behind a flag that says whether it is there."""
+        """Skips ``count`` groups of optional values, each behind a flag."""
         for width in bits:
             for _ in range(count):
                 if self.flag():
@@ -68,16 +68,16 @@ class _BoolDecoder:
 class Vp8Classifier(SequentialClassifier):
     """Classifies VP8 packets.
 
-    A packet is left out safely when it changes none of the state that outlives a frame: the three reference
-    buffers, the entropy tables, the loop filter deltas, the segment map and the segment data. Quantisers, sign
-    biases and the other fields are sent anew with each inter frame.
+    A packet can be left out if it changes no state that outlives a frame: the three reference buffers, the entropy
+    tables, the loop filter deltas, the segment map and the segment data. Quantisers, sign biases and the other fields
+    are sent with each inter frame.
     """
 
     def __init__(self) -> None:
-        self._deltas: list[int | None] = [None] * 8  # the loop filter's; None when unknown
-        self._segmented = False  # of the packet looked at last
-        self._needs_map = False  # the packet looked at last takes the segment map of the one before
-        self._pending = False  # the packet before is NONREF as long as its successor takes no segment map
+        self._deltas: list[int | None] = [None] * 8  # of the loop filter; None if unknown
+        self._segmented = False  # in the latest packet
+        self._needs_map = False  # the latest packet uses the segment map of the one before
+        self._pending = False  # the packet before is NONREF unless its successor uses its segment map
         self._size = b""  # of the key frames so far
 
     def _begin(self) -> None:
@@ -116,7 +116,7 @@ class Vp8Classifier(SequentialClassifier):
         return kinds
 
     def _read_filters(self, bits: _BoolDecoder) -> bool:
-        """Read segmentation and loop filter; whether what outlives the frame is changed."""
+        """Parses segmentation and loop filter; returns whether they change state that outlives the frame."""
         changes = False
         self._segmented = bits.flag()
         if self._segmented:
@@ -130,14 +130,14 @@ class Vp8Classifier(SequentialClassifier):
                 bits.skip_optional(3, 8)
         bits.literal(1 + 6 + 3)
         if bits.flag() and bits.flag():
-            # Error-resilient encoders send the same deltas with each frame, which changes nothing.
+            # Error-resilient encoders repeat the deltas in each frame, which changes nothing.
             before = self._deltas
             self._deltas = [bits.optional_signed(old, 6) for old in before]
             changes |= self._deltas != before or None in before
         return changes
 
     def _changes_nothing(self, bits: _BoolDecoder) -> bool:
-        """Read the header of an inter frame; whether all state that outlives the frame stays as it is."""
+        """Parses the header of an inter frame; returns whether it changes no state that outlives the frame."""
         changes = self._read_filters(bits)
         bits.literal(2 + 7)
         bits.skip_optional(5, 5)
@@ -151,8 +151,8 @@ class Vp8Classifier(SequentialClassifier):
         return not (changes or refresh_entropy or refresh_last)
 
     def _revise(self, kinds: NDArray[np.uint16], index: int) -> None:
-        # A frame without segmentation has no segment map, and decoders differ in what a successor that wants one
-        # then gets: the map before, zeros or chance. Such a successor keeps the frame before it.
+        # A frame without segmentation has no segment map, and decoders differ in what a successor that uses one gets:
+        # the previous map, zeros or garbage. So the frame before such a successor is kept.
         if self._pending and self._needs_map:
             kinds[index - 1] &= np.uint16(~int(PacketKind.NONREF) & 0xFFFF)
         self._pending = bool(kinds[index] & PacketKind.NONREF) and not self._segmented

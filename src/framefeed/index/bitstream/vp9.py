@@ -11,11 +11,11 @@ from framefeed.index.bitstream.packet import PacketBytes, SequentialClassifier
 
 _SYNC_CODE = 0x498342
 _HEADER_BYTES = 48
-"""An uncompressed header up to the segmentation flag is shorter, in the worst case."""
+"""Upper bound of an uncompressed header up to the segmentation flag."""
 
 
 class Frame(NamedTuple):
-    """The uncompressed header of one frame, as far as it is needed."""
+    """Fields of a frame's uncompressed header."""
 
     is_key: bool = False
     is_shown: bool = True
@@ -25,7 +25,7 @@ class Frame(NamedTuple):
     refresh_frame_flags: int = 0
     refresh_context: bool = False
     segmented: bool = False
-    size: int = 0  # width and height as one number; 0 where they are those of an earlier frame
+    size: int = 0  # width and height as one number; 0 if taken from an earlier frame
 
 
 def _skip_colour(bits: BitReader, profile: int) -> None:
@@ -47,7 +47,7 @@ def _read_size(bits: BitReader) -> int:
 
 
 def _read_segmented(bits: BitReader) -> bool:
-    """Read from the loop filter on; whether segmentation is enabled."""
+    """Parses from the loop filter on; returns whether segmentation is enabled."""
     bits.skip(6 + 3)
     if bits.flag() and bits.flag():
         for _ in range(4 + 2):
@@ -61,7 +61,7 @@ def _read_segmented(bits: BitReader) -> bool:
 
 
 def parse_frame(data: bytes) -> Frame:
-    """Read the uncompressed header of a frame."""
+    """Parses the uncompressed header of a frame."""
     bits = BitReader(data)
     if bits.u(2) != 2:
         raise OutOfData("frame marker")
@@ -105,7 +105,7 @@ def parse_frame(data: bytes) -> Frame:
 
 
 def split_superframe(packet: PacketBytes) -> list[tuple[int, int]]:
-    """Offset and size of each frame in a packet."""
+    """Returns offset and size of each frame in a packet."""
     marker = packet.take(packet.size - 1, 1)
     if not marker:
         raise OutOfData("empty packet")
@@ -128,15 +128,14 @@ def split_superframe(packet: PacketBytes) -> list[tuple[int, int]]:
 class Vp9Classifier(SequentialClassifier):
     """Classifies VP9 packets.
 
-    A frame that refreshes nothing still leaves traces: the next frame may take over its motion vectors, its
-    segment map, whether it was shown, and the probabilities that an error-resilient frame reset. So NONREF needs
-    a successor that starts from scratch (a key frame or an error-resilient one), and segmentation that was off
-    since the last key frame.
+    A frame that refreshes nothing still affects the next one, which may use its motion vectors, its segment map, its
+    show_frame flag, and the probabilities that an error-resilient frame reset. So NONREF needs a successor that starts
+    from scratch (a key frame or an error-resilient one), and no segmentation since the last key frame.
     """
 
     def __init__(self) -> None:
-        self._segmented = True  # segmentation was enabled since the last key frame, or that is unknown
-        self._resets = False  # the first frame of the packet looked at last depends on reference buffers only
+        self._segmented = True  # segmentation was enabled since the last key frame, or may have been
+        self._resets = False  # the first frame of the latest packet depends on reference buffers only
         self._size = 0  # of the frames so far
 
     def _lost(self) -> None:

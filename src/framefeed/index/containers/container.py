@@ -1,4 +1,4 @@
-"""Opening a container, choosing its video stream, and the facts about it."""
+"""Opens a container, chooses its video stream, and collects the stream's facts."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.index.bitstream import Gaps, PacketKind, h264_look, hevc_look, make_classifier
+from framefeed.index.bitstream import Gaps, PacketKind, h264_vui, hevc_vui, make_classifier
 from framefeed.index.bitstream.av1 import Av1Classifier
-from framefeed.index.bitstream.h264_look import Look
+from framefeed.index.bitstream.h264_vui import ColorFormat
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
 from framefeed.media.media import Media
 from framefeed.media.opening import invalid_file, max_pixels, open_input
 from framefeed.types import Orientation, StreamInfo
 
-MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back to put them into order
+MAX_REORDER = 16  # pictures that FFmpeg's decoders can hold back for reordering
 
-# Where FFmpeg's first choice for a codec needs hardware.
+# Codecs whose default decoder in FFmpeg needs hardware.
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
 
 
 class NoPictureSize(InvalidFile):
-    """A video stream of which nothing has been seen yet, or which is damaged."""
+    """FFmpeg found no picture size: nothing of the stream was decoded, or the stream is damaged."""
 
 
 class Scan:
-    """The result of a scan, still without a frame order."""
+    """Result of a scan, without the frame order."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Scan:
         self.kinds = kinds
         self.gaps = gaps
         self.byte_ranges = byte_ranges
-        self.understood = understood  # whether the flags come from the bitstream and not from the container
+        self.understood = understood  # whether the flags come from the bitstream, not from the container
 
 
 @contextmanager
 def open_container(media: Media, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
-    """Opens a container; whatever goes wrong becomes a framefeed error that names the file."""
+    """Opens a container; every failure becomes a framefeed error that names the file."""
     try:
         with open_input(media, options) as container:
             yield container
@@ -69,7 +69,7 @@ def open_container(media: Media, options: dict[str, str] | None = None) -> Itera
 
 
 def choose_stream(container: InputContainer, media: Media, stream_index: int | None) -> VideoStream:
-    """The stream that is asked for, or the best one; raises for one that cannot be decoded."""
+    """Returns the requested stream, or the best one; raises if it cannot be decoded."""
     if stream_index is None:
         best = container.streams.best("video")
         if best is None:
@@ -79,11 +79,11 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
     else:
         videos = [stream.index for stream in container.streams.video]
         if stream_index not in videos:
-            raise NoVideoStream(media.name, f"stream {stream_index} is no video stream; video streams: {videos}")
+            raise NoVideoStream(media.name, f"stream {stream_index} is not a video stream; video streams: {videos}")
         stream = container.streams[stream_index]
     context = stream.codec_context
     if context is None or not context.codec.is_decoder:
-        raise UnsupportedCodec(media.name, "FFmpeg here has no decoder for its video stream")
+        raise UnsupportedCodec(media.name, "this build of FFmpeg has no decoder for its video stream")
     width, height = context.width, context.height
     if width <= 0 or height <= 0:
         width, height = _declared_size(media.read(0, 24))
@@ -98,7 +98,7 @@ def choose_stream(container: InputContainer, media: Media, stream_index: int | N
 
 
 def _declared_size(head: bytes) -> tuple[int, int]:
-    """Width and height of a GIF or PNG: FFmpeg tells neither where it does not decode; zeros for anything else."""
+    """Returns width and height of a GIF or PNG, which FFmpeg reports only after decoding; zeros for other formats."""
     if head[:4] == b"GIF8":
         return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
     return (
@@ -107,13 +107,15 @@ def _declared_size(head: bytes) -> tuple[int, int]:
 
 
 def check_palette(packet: av.Packet[VideoStream], media: Media) -> None:
-    """Refuses a stream whose colours come beside its packets: only the bytes of packets are kept.
+    """Refuses a stream whose palette is stored outside of its packets, because only packets are indexed.
 
     Raises:
-        UnsupportedStream: It is one.
+        UnsupportedStream: The stream has such a palette.
     """
     if packet.has_sidedata("palette"):
-        raise UnsupportedStream(media.name, "the container has its palette of colours; transcode it to read frames")
+        raise UnsupportedStream(
+            media.name, "its colour palette is stored in the container; transcode it to read frames"
+        )
 
 
 def stream_info(
@@ -125,41 +127,42 @@ def stream_info(
     *,
     look_at_size: bool = False,
 ) -> StreamInfo:
-    """What FFmpeg, the headers and, if need be, the first picture say of the stream.
+    """Collects the stream's facts from FFmpeg, the headers and, if necessary, the first picture.
 
     Args:
         media: The file.
         container: The container.
-        stream: Its stream.
-        orientation: What the container says.
-        may_turn: Whether pictures may say otherwise.
-        look_at_size: Whether pictures may be of another size than the headers say.
+        stream: The stream.
+        orientation: Orientation in the container.
+        may_turn: Whether pictures may have another orientation.
+        look_at_size: Whether pictures may have another size than the headers.
     """
     context = stream.codec_context
     ratio = stream.sample_aspect_ratio
     assert stream.time_base is not None
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
-    pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes if it is unknown
-    said = Look(pix_fmt, *_colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace))
-    look = _look_in_headers(codec, extradata, said)
-    picture = first_picture(media, container, stream) if may_turn or look_at_size or look is None else None
+    pix_fmt = context.format.name if context.format else ""  # with PyAV 17, context.pix_fmt crashes for unknown formats
+    colors = _colors(context.color_range, context.color_primaries, context.color_trc, context.colorspace)
+    declared = ColorFormat(pix_fmt, *colors)
+    known = _format_in_headers(codec, extradata, declared)
+    picture = first_picture(media, container, stream) if may_turn or look_at_size or known is None else None
     size = (context.width, context.height) if picture is None else (picture.width, picture.height)
     if picture is not None:
         colors = _colors(picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace)
-        look = Look((look or said).pix_fmt, *colors)
+        known = ColorFormat((known or declared).pix_fmt, *colors)
         orientation = from_frame(picture) if may_turn else orientation
-    look = look or said
+    known = known or declared
     return StreamInfo(
         codec=codec,
         codec_tag=context.codec_tag,
         extradata=extradata,
         width=size[0],
         height=size[1],
-        pix_fmt=look.pix_fmt or None,
-        color_space=look.color_space,
-        color_range=look.color_range,
-        color_primaries=look.color_primaries,
-        color_transfer=look.color_transfer,
+        pix_fmt=known.pix_fmt or None,
+        color_space=known.color_space,
+        color_range=known.color_range,
+        color_primaries=known.color_primaries,
+        color_transfer=known.color_transfer,
         sample_aspect_ratio=ratio if ratio else None,
         orientation=orientation,
         time_base=stream.time_base,
@@ -176,7 +179,7 @@ def stream_info(
 
 
 def is_mp4(container: InputContainer) -> bool:
-    """Whether FFmpeg reads it as MP4 or MOV."""
+    """Returns whether FFmpeg reads the file as MP4 or MOV."""
     return "mp4" in container.format.name.split(",")
 
 
@@ -185,23 +188,24 @@ def _colors(*numbers: Any) -> tuple[int, int, int, int]:
     return color_range, primaries, transfer, space
 
 
-def _look_in_headers(codec: str, extradata: bytes, said: Look) -> Look | None:
-    """What the decoder will say, whatever the container has said; None where only a picture tells."""
+def _format_in_headers(codec: str, extradata: bytes, declared: ColorFormat) -> ColorFormat | None:
+    """Returns the format that the decoder will report, from its headers; None if only a picture tells."""
     if codec == "h264":
-        return h264_look.read_look(extradata, said)
+        return h264_vui.read_format(extradata, declared)
     if codec == "av1":
         sequence = Av1Classifier(extradata).sequence
-        return None if sequence is None else Look(said.pix_fmt, *sequence.colors)
-    told = hevc_look.read_look(extradata) if codec == "hevc" else None
-    if told is None:
+        return None if sequence is None else ColorFormat(declared.pix_fmt, *sequence.colors)
+    found = hevc_vui.read_format(extradata) if codec == "hevc" else None
+    if found is None:
         return None
-    return Look(said.pix_fmt, told.color_range, told.color_primaries, told.color_transfer, told.color_space)
+    colors = (found.color_range, found.color_primaries, found.color_transfer, found.color_space)
+    return ColorFormat(declared.pix_fmt, *colors)
 
 
 def first_picture(media: Media, container: InputContainer, stream: VideoStream) -> VideoFrame | None:
-    """The first picture that can be decoded; None where none comes."""
-    if not is_mp4(container):  # there, seeking among many damaged samples takes the square of their number
-        with suppress(av.error.FFmpegError):  # raw streams know no times
+    """Returns the first picture that can be decoded; None if there is none."""
+    if not is_mp4(container):  # seeking among many damaged samples would take quadratic time
+        with suppress(av.error.FFmpegError):  # raw streams have no times
             container.seek(0, stream=stream)
             return _first_of(container, stream)
     with open_container(media) as fresh:
@@ -209,7 +213,7 @@ def first_picture(media: Media, container: InputContainer, stream: VideoStream) 
 
 
 def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
-    with suppress(av.error.FFmpegError):  # a damaged beginning is reported when its frames are asked for
+    with suppress(av.error.FFmpegError):  # damage at the beginning is reported when its frames are requested
         for number, packet in enumerate(container.demux(stream)):
             for frame in packet.decode():
                 return frame
@@ -219,16 +223,16 @@ def _first_of(container: InputContainer, stream: VideoStream) -> VideoFrame | No
 
 
 def make_context(stream: StreamInfo) -> VideoCodecContext:
-    """A decoder of one thread, not opened yet.
+    """Returns an unopened decoder with one thread.
 
     Raises:
-        UnsupportedCodec: There is none.
+        UnsupportedCodec: There is no such decoder.
     """
     name = next((name for name in _DECODERS.get(stream.codec, ()) if name in av.codecs_available), stream.codec)
     try:
         context = av.CodecContext.create(name, "r")
     except (av.error.FFmpegError, ValueError) as error:
-        raise UnsupportedCodec(stream.codec, "FFmpeg here has no decoder of that name") from error
+        raise UnsupportedCodec(stream.codec, "this build of FFmpeg has no decoder of that name") from error
     assert isinstance(context, VideoCodecContext)
     if stream.extradata:
         context.extradata = stream.extradata
@@ -239,8 +243,8 @@ def make_context(stream: StreamInfo) -> VideoCodecContext:
         context.bits_per_coded_sample = stream.bits_per_coded_sample
     if stream.pix_fmt is not None:
         context.pix_fmt = stream.pix_fmt
-    # A decoder that learns of reordering only while it runs drops the pictures that came too early. FFmpeg aborts the
-    # process where it is more than it can do.
+    # A decoder that detects reordering only while it runs drops the pictures that came too early. FFmpeg aborts the
+    # process for a depth beyond its limit.
     context.reorder_depth = min(stream.reorder_depth, MAX_REORDER)
     context.thread_count = 1
     context.thread_type = "NONE"
@@ -249,13 +253,13 @@ def make_context(stream: StreamInfo) -> VideoCodecContext:
 
 
 def understood(stream: VideoStream) -> bool:
-    """Whether the flags of this codec come from its bitstream."""
+    """Returns whether the flags of this codec come from its bitstream."""
     codec = stream.codec_context.codec
     return codec.intra_only or make_classifier(codec.canonical_name, b"") is not None
 
 
 def kinds_from_container(key: NDArray[np.bool_], intra_only: bool) -> NDArray[np.uint16]:
-    """For codecs whose bitstream is not looked into: the container's word, and nothing is left out."""
+    """Returns flags from the container, for codecs whose bitstream is not parsed; every packet is decoded."""
     if intra_only:
         every = PacketKind.RAP | PacketKind.CLOSED | PacketKind.INTRA | PacketKind.NONREF
         return np.full(len(key), int(every), np.uint16)

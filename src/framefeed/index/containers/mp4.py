@@ -1,9 +1,9 @@
 """Sample tables of MP4 and MOV files, read from the boxes alone.
 
-FFmpeg's own index has a sample's place, size and decoding time, after edit lists, but not its presentation time;
-demuxing would tell that too, at the price of reading every byte of media. So the composition offsets are read here
-and joined with FFmpeg's index by byte position. Fragmented files, which FFmpeg indexes only while it reads them, are
-read entirely from their ``moof`` boxes.
+FFmpeg's own index has the position, size and decoding time of samples, after edit lists, but no presentation times;
+demuxing has them, but reads every byte of media. So the composition offsets are read here and joined with FFmpeg's
+index by byte position. Fragmented files, which FFmpeg indexes only while reading them, are read entirely from their
+``moof`` boxes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Read = Callable[[int, int], bytes]
-"""``read(offset, length)``: bytes of the file, short at its end."""
+"""``read(offset, length)``: reads bytes of the file; fewer only at its end."""
 
 Table = NDArray[np.int64]
-"""Numbers of a box, one row an entry."""
+"""Numbers of a box, one row per entry."""
 
 Boxes = dict[bytes, tuple[int, int]]
-"""Where the bodies of boxes begin and end, by kind."""
+"""Start and end of the bodies of boxes, by kind."""
 
-MAX_BOX = 1 << 30  # a moov of a gigabyte holds a hundred million samples; anything larger is damage
+MAX_BOX = 1 << 30  # a moov of a gigabyte holds a hundred million samples; a larger one is damaged
 MAX_SAMPLES = 1 << 28
 
 
@@ -34,12 +34,12 @@ class BoxError(ValueError):
 
 @dataclass
 class SampleTable:
-    """One track's samples in file order, untouched by edit lists.
+    """Samples of one track in file order, before edit lists.
 
     Attributes:
-        pos, size: Where each sample's bytes are.
+        pos, size: Position and size of each sample.
         offset: Presentation minus decoding time.
-        duration: How long each sample lasts in decoding time.
+        duration: Duration of each sample in decoding time.
         dts: Decoding time as written in the file.
         key: Sync sample flags (only filled for fragments).
     """
@@ -57,7 +57,7 @@ class SampleTable:
 
 @dataclass
 class Track:
-    """A track of a file: its samples, how it is to be turned, whether it goes on in fragments."""
+    """A track of a file: its samples, its display matrix, and whether it continues in fragments."""
 
     track_id: int
     matrix: tuple[int, ...]
@@ -67,7 +67,7 @@ class Track:
 
 @dataclass
 class _Defaults:
-    """``trex`` values that a fragment falls back to."""
+    """``trex`` values: defaults of a fragment."""
 
     duration: int = 0
     size: int = 0
@@ -87,7 +87,7 @@ class _Fragments:
 
 
 def read_track(read: Read, file_size: int, track_id: int) -> Track | None:
-    """Returns the track with that id, or None where the file is no MP4/MOV that can be read this way.
+    """Returns the track with that id, or None if the file is not an MP4 or MOV with such boxes.
 
     Args:
         read: Reads bytes of the file.
@@ -179,7 +179,7 @@ def _child(data: bytes, kind: bytes, start: int, end: int) -> tuple[int, int] | 
 
 
 def _children(data: bytes) -> Boxes:
-    """Boxes one behind the other, by kind: of several of one kind the first."""
+    """Returns boxes in a range by kind; the first one of each kind."""
     found: Boxes = {}
     for kind, body, end in _boxes(data):
         found.setdefault(kind, (body, end))
@@ -211,14 +211,14 @@ def _find_track(moov: bytes, track_id: int) -> tuple[tuple[int, ...], bytes] | N
 
 
 def table(data: bytes, boxes: Boxes, kind: bytes, entry: str = ">u4", *, columns: int = 1, header: int = 8) -> Table:
-    """The entries of a full box whose 32-bit count comes right before them, a row each; empty where there is no box.
+    """Returns the entries of a full box, one row each, starting at their 32-bit count; empty if there is no such box.
 
     Args:
         data: Bytes that hold the boxes.
-        boxes: Where they are.
-        kind: Which of them.
-        entry: How each number is stored.
-        columns: Numbers of one entry.
+        boxes: Positions of the boxes.
+        kind: Kind of the box.
+        entry: NumPy type of each number.
+        columns: Numbers per entry.
         header: Bytes before the entries.
 
     Raises:
@@ -236,7 +236,7 @@ def table(data: bytes, boxes: Boxes, kind: bytes, entry: str = ">u4", *, columns
 
 
 def _sample_table(data: bytes, boxes: Boxes) -> SampleTable:
-    """The samples that the boxes of an ``stbl`` box describe; at byte -1 where they do not say where."""
+    """Returns the samples of an ``stbl`` box; positions are -1 if it has none."""
     sizes = _sample_sizes(data, boxes)
     count = len(sizes)
     chunks, runs = chunk_offsets(data, boxes), table(data, boxes, b"stsc", columns=3)
@@ -257,7 +257,7 @@ def _sample_table(data: bytes, boxes: Boxes) -> SampleTable:
 def _sample_sizes(data: bytes, boxes: Boxes) -> NDArray[np.int64]:
     start, end = boxes.get(b"stsz", (0, 0))
     if end - start < 12:
-        return np.empty(0, np.int64)  # stz2 is for audio in practice; FFmpeg's index then decides
+        return np.empty(0, np.int64)  # stz2 is for audio in practice; leave it to FFmpeg's index
     fixed, count = struct.unpack_from(">II", data, start + 4)
     if count > MAX_SAMPLES:
         raise BoxError(f"stsz box claims {count} samples")
@@ -267,12 +267,12 @@ def _sample_sizes(data: bytes, boxes: Boxes) -> NDArray[np.int64]:
 
 
 def chunk_offsets(data: bytes, boxes: Boxes) -> NDArray[np.int64]:
-    """Where the chunks of an ``stbl`` box are."""
+    """Returns the positions of the chunks of an ``stbl`` box."""
     return (table(data, boxes, b"co64", ">u8") if b"co64" in boxes else table(data, boxes, b"stco"))[:, 0]
 
 
 def samples_per_chunk(chunk_count: int, runs: Table) -> NDArray[np.int64]:
-    """The entries of ``stsc``, laid out for each chunk."""
+    """Returns the entries of ``stsc``, expanded to one per chunk."""
     first = runs[:, 0]
     lengths = np.append(first[1:], chunk_count + 1) - first
     if lengths.min() < 0:
@@ -283,25 +283,26 @@ def samples_per_chunk(chunk_count: int, runs: Table) -> NDArray[np.int64]:
 def place_samples(
     chunks: NDArray[np.int64], per_chunk: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Where samples of these sizes are."""
+    """Returns the positions of samples with these sizes."""
     behind = per_chunk.cumsum()
     placed, count = int(behind[-1]) if len(behind) else 0, len(sizes)
     if placed < count:
         raise BoxError(f"stsc box places {placed} samples of {count}")
     before = sizes.cumsum() - sizes
     first = np.minimum(behind - per_chunk, count - 1)
-    lengths = np.clip(count - first, 0, per_chunk) if placed > count else per_chunk  # cut before they are laid out
+    lengths = np.clip(count - first, 0, per_chunk) if placed > count else per_chunk  # limited before they are expanded
     position: NDArray[np.int64] = before + np.repeat(chunks[: len(per_chunk)] - before[first], lengths)[:count]
     return position
 
 
 def spread(runs: Table, count: int) -> NDArray[np.int64]:
-    """Run-length coded values of ``stts`` and ``ctts``, one for each sample."""
+    """Expands run-length coded values of ``stts`` and ``ctts`` to one per sample."""
     if len(runs) == 1 and runs[0, 0] == count:
         return np.full(count, runs[0, 1])
     lengths = np.minimum(runs[:, 0], count)
     total = int(lengths.sum())
-    if total > count:  # damaged run lengths may add up to far more than there are samples: cut before they are laid out
+    # damaged run lengths may add up to far more than there are samples: limit them before they are expanded
+    if total > count:
         lengths = np.clip(count - (np.cumsum(lengths) - lengths), 0, lengths)
     values = np.repeat(runs[:, 1], lengths)
     return values if total >= count else np.concatenate([values, np.zeros(count - total, np.int64)])
@@ -320,7 +321,7 @@ def _defaults(moov: bytes, track_id: int) -> _Defaults | None:
 
 
 def _read_moof(moof: bytes, moof_start: int, track_id: int, trex: _Defaults, out: _Fragments, next_dts: int) -> int:
-    """Adds a fragment's samples of one track to ``out``; returns the decoding time that follows."""
+    """Adds a fragment's samples of one track to ``out``; returns the decoding time behind them."""
     body = next(((a, b) for name, a, b in _boxes(moof) if name == b"moof"), None)
     if body is None:
         raise BoxError(f"moof box at byte {moof_start} is cut")
@@ -333,7 +334,7 @@ def _read_moof(moof: bytes, moof_start: int, track_id: int, trex: _Defaults, out
             raise BoxError(f"moof box at byte {moof_start} lacks a tfhd box")
         defaults, track, base = _track_header(moof, tfhd[0], trex, moof_start)
         if base is None:
-            base = data_end  # the old rule: right after the previous track's data of this fragment
+            base = data_end  # the old rule: directly behind the previous track's data of this fragment
         position = base
         tfdt = _child(moof, b"tfdt", start, end)
         if track == track_id and tfdt is not None:
@@ -356,7 +357,7 @@ def _read_moof(moof: bytes, moof_start: int, track_id: int, trex: _Defaults, out
 
 
 def _track_header(moof: bytes, at: int, trex: _Defaults, moof_start: int) -> tuple[_Defaults, int, int | None]:
-    """``tfhd``: the fragment's defaults, the track, and where its data is counted from."""
+    """Reads a ``tfhd``: the fragment's defaults, the track, and the base of its data offsets."""
     flags = struct.unpack_from(">I", moof, at)[0] & 0xFFFFFF
     track = struct.unpack_from(">I", moof, at + 4)[0]
     at += 8
@@ -376,7 +377,7 @@ def _track_header(moof: bytes, at: int, trex: _Defaults, moof_start: int) -> tup
 def _track_run(
     moof: bytes, at: int, end: int, defaults: _Defaults, base: int, position: int, dts: int
 ) -> tuple[SampleTable, int]:
-    """``trun``: the samples of one run, and the byte after the last one."""
+    """Reads a ``trun``: the samples of one run, and the position behind the last one."""
     flags = struct.unpack_from(">I", moof, at)[0] & 0xFFFFFF
     count = struct.unpack_from(">I", moof, at + 4)[0]
     at += 8

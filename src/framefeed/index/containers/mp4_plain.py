@@ -1,7 +1,7 @@
-"""Plain MP4 and MOV files: one HEVC track and sound, with nothing in their boxes that is open to interpretation.
+"""Reads plain MP4 and MOV files, with one HEVC track and sound, and boxes that have only one interpretation.
 
-Of such files the boxes alone say what FFmpeg would say after opening them. Whatever is not known here to be harmless
-makes a file not plain, and leaves it to FFmpeg.
+For such files the boxes alone determine what FFmpeg reports after opening them. A file with any box that is not known
+to be harmless is left to FFmpeg.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _pair = struct.Struct(">II").unpack_from
 
 
 class NotPlain(Exception):
-    """Something that is left to FFmpeg."""
+    """The file is left to FFmpeg."""
 
 
 @dataclass
@@ -57,13 +57,13 @@ class PlainTrack:
     """The video track of a plain file.
 
     Attributes:
-        stream_index: Place of the track among all.
+        stream_index: Index of the track among all.
         codec_tag: Name of its sample entry.
         extradata: Content of the ``hvcC`` box.
         width, height: Size in the sample entry, which is also the size in the track header unless ``aspect`` is set.
-        aspect: Width and height of a pixel, or None where the container does not say.
+        aspect: Width and height of a pixel, or None if the container does not say.
         time_scale: Ticks a second.
-        duration: Length of the media in ticks, as its header says.
+        duration: Duration of the media in ticks, from its header.
         edit: First presentation time and length in ticks that the edit list shows, or None without edit list.
         samples: The samples, sync flags included.
     """
@@ -81,7 +81,7 @@ class PlainTrack:
 
 
 def read_plain_track(read: Read, file_size: int) -> PlainTrack | None:
-    """The video track of a plain file; None for any other file."""
+    """Returns the video track of a plain file; None for any other file."""
     try:
         moov = _read_moov(read, file_size)
         return _read_movie(moov, file_size)
@@ -118,7 +118,7 @@ def _read_moov(read: Read, file_size: int) -> bytes:
 
 
 def _boxes(data: bytes, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Kind, body start and end of boxes that fill a place to its last byte."""
+    """Yields kind, body start and end of boxes that fill a range to its last byte."""
     found = []
     while start < end:
         size, kind = _BOX.unpack_from(data, start)
@@ -130,7 +130,7 @@ def _boxes(data: bytes, start: int, end: int) -> list[tuple[bytes, int, int]]:
 
 
 def _children(data: bytes, place: tuple[int, int], kinds: tuple[frozenset[bytes], frozenset[bytes]]) -> Boxes:
-    """The boxes in a place: each at most once, all that must be there, none that is neither of these nor allowed."""
+    """Returns the boxes in a range: each at most once, all required ones, and only allowed ones."""
     found = _boxes(data, *place)
     boxes = {kind: (start, end) for kind, start, end in found}
     needed, allowed = kinds
@@ -164,7 +164,7 @@ def _read_movie(moov: bytes, file_size: int) -> PlainTrack:
 
 
 def _times(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Time scale and duration of an ``mvhd`` or ``mdhd`` box."""
+    """Returns time scale and duration of an ``mvhd`` or ``mdhd`` box."""
     _need(data[start] in (0, 1) and end - start >= (36 if data[start] else 24))
     scale, duration = struct.unpack_from(">IQ", data, start + 20) if data[start] else _pair(data, start + 12)
     _need(0 < scale <= _MAX_32)
@@ -172,7 +172,7 @@ def _times(data: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def _check_sound(moov: bytes, place: tuple[int, int], file_size: int) -> None:
-    """A sound track without samples changes what FFmpeg does with edit lists, and a damaged one what it does at all."""
+    """Validates a sound track: one without samples changes FFmpeg's edit lists, a damaged one may change anything."""
     information = _children(moov, place, _SOUND_INFORMATION)
     _check_reference(moov, *information[b"dinf"])
     tables = _children(moov, information[b"stbl"], _SOUND_SAMPLES)
@@ -213,7 +213,7 @@ def _read_track(moov: bytes, boxes: Boxes, media: Boxes, number: int, movie_scal
 
 
 def _track_size(moov: bytes, start: int, end: int) -> tuple[int, int]:
-    """Width and height of an enabled, upright track."""
+    """Returns width and height of an enabled, upright track."""
     wide = moov[start]
     _need(wide in (0, 1) and end - start == (96 if wide else 84) and moov[start + 3] & 1)
     _need(moov[end - 44 : end - 8] == _UPRIGHT)
@@ -222,7 +222,7 @@ def _track_size(moov: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def _sample_entry(moov: bytes, start: int, end: int) -> tuple[str, int, int, Boxes]:
-    """Name, size and boxes of the only entry of an ``stsd`` box."""
+    """Returns name, size and boxes of the only entry of an ``stsd`` box."""
     _need(end - start > 94 and moov[start : start + 8] == _ONE_ENTRY)
     size, tag = _BOX.unpack_from(moov, start + 8)
     _need(size == end - start - 8 and tag in (b"hvc1", b"hev1"))
@@ -244,7 +244,7 @@ def _aspect(moov: bytes, entry: Boxes) -> tuple[int, int] | None:
 
 
 def _edit(moov: bytes, place: tuple[int, int], movie_scale: int, time_scale: int) -> tuple[int, int]:
-    """First time and length, in ticks, of an edit list with one entry at normal speed."""
+    """Returns first time and length, in ticks, of an edit list with one entry at normal speed."""
     boxes = _boxes(moov, *place)
     _need(len(boxes) == 1)
     kind, start, end = boxes[0]
@@ -256,9 +256,9 @@ def _edit(moov: bytes, place: tuple[int, int], movie_scale: int, time_scale: int
 
 
 def _samples(moov: bytes, tables: Boxes, file_size: int) -> SampleTable:
-    """The samples of tables that all describe the same number of them."""
+    """Returns the samples of tables with equal sample counts."""
     start, _ = tables[b"stsz"]
-    _need(moov[start + 4 : start + 8] == b"\0\0\0\0")  # sizes one by one
+    _need(moov[start + 4 : start + 8] == b"\0\0\0\0")  # one size per sample
     sizes = table(moov, tables, b"stsz", header=12)[:, 0]
     count = len(sizes)
     durations = table(moov, tables, b"stts", ">i4", columns=2)
@@ -278,7 +278,7 @@ def _samples(moov: bytes, tables: Boxes, file_size: int) -> SampleTable:
 
 
 def _positions(moov: bytes, tables: Boxes, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the samples are, in chunks that hold exactly these."""
+    """Returns the positions of samples in chunks that hold exactly these."""
     _need((b"stco" in tables) != (b"co64" in tables))
     chunks, runs = chunk_offsets(moov, tables), table(moov, tables, b"stsc", columns=3)
     _need(len(chunks) and len(runs) and runs[0, 0] == 1 and runs.min() > 0 and runs[:, 2].max() == 1)
@@ -288,7 +288,7 @@ def _positions(moov: bytes, tables: Boxes, sizes: NDArray[np.int64]) -> NDArray[
 
 
 def _offsets(moov: bytes, tables: Boxes, count: int) -> NDArray[np.int64]:
-    """Presentation minus decoding times, none of them negative."""
+    """Returns presentation minus decoding times, none of them negative."""
     if b"ctts" not in tables:
         return np.zeros(count, np.int64)
     runs = table(moov, tables, b"ctts", ">i4", columns=2)

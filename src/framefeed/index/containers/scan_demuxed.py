@@ -1,4 +1,4 @@
-"""All other containers: their packets from FFmpeg's demuxer, from start to end."""
+"""Reads the packets of all other containers with FFmpeg's demuxer, from start to end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from framefeed.index.table import RawPackets
 from framefeed.media.media import Media, reading
 from framefeed.types import NO_PTS, Orientation
 
-_MATROSKA_PROJECTION = b"\x76\x70"  # the element that may say that pictures are turned
+_MATROSKA_PROJECTION = b"\x76\x70"  # the element that may rotate pictures
 
-CHUNK = 512  # packets classified at once while demuxing; bounds how much payload is held
+CHUNK = 512  # packets classified at once while demuxing, which bounds the payload in memory
 
 
 def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media) -> Scan:
-    """The scan of a container by reading it from start to end."""
+    """Scans a container by demuxing it from start to end."""
     codec = stream.codec_context.codec.canonical_name
     extradata = bytes(stream.codec_context.extradata or b"")
     classifier = make_classifier(codec, extradata)
@@ -51,7 +51,7 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
         for packet in _demux(fresh, fresh_stream, media):
             if packet.size == 0:
                 continue
-            if classifier is None:  # the codecs that have one have no palettes
+            if classifier is None:  # codecs with a classifier have no palettes
                 check_palette(packet, media)
             data = bytes(packet)
             locator.locate(packet.pos, data)
@@ -90,15 +90,15 @@ def scan_by_demuxer(container: InputContainer, stream: VideoStream, media: Media
 def _demux(container: InputContainer, stream: VideoStream, media: Media) -> Iterator[av.Packet[VideoStream]]:
     try:
         yield from container.demux(stream)
-    except IndexError as error:  # PyAV's, which knows the streams of the beginning only
-        raise InvalidFile(media.name, "another stream begins in mid-file: damaged, or several files in one") from error
+    except IndexError as error:  # raised by PyAV, which knows only the streams at the beginning
+        raise InvalidFile(media.name, "another stream begins in mid-file: damaged, or several files joined") from error
 
 
 @contextmanager
 def _at_the_start(
     media: Media, container: InputContainer, stream: VideoStream
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """A container at its first packet: an MP4's may have been read from, and not every format can seek back."""
+    """Yields a container at its first packet. Some packets of an MP4 were read, and not every format can seek back."""
     if not is_mp4(container):
         yield container, stream
         return
@@ -109,10 +109,10 @@ def _at_the_start(
 
 
 class _Locator:
-    """Finds out whether packets lie in the file in one piece, by comparing their bytes with the file's.
+    """Finds packets in the file by comparing their bytes.
 
-    Matroska, AVI, FLV, IVF and raw streams store a packet's bytes as they are, a few bytes after where the demuxer
-    says the packet is. When that holds for every packet, frames can be read without a demuxer.
+    Matroska, AVI, FLV, IVF and raw streams store a packet contiguously, a few bytes after the demuxer's position. If
+    that holds for every packet, frames can be read without a demuxer.
     """
 
     WINDOW = 512
@@ -126,7 +126,7 @@ class _Locator:
         self.claimed: list[int] = []
 
     def locate(self, claimed: int | None, data: bytes) -> None:
-        """Notes where a packet's data starts."""
+        """Records the position of a packet's data."""
         self.claimed.append(-1 if claimed is None else claimed)
         position = self._find(claimed, data) if self.exact else None
         if position is None:

@@ -1,4 +1,4 @@
-"""MP4 and MOV files: their packets from the sample tables, without reading the media data."""
+"""Scans MP4 and MOV files from their sample tables, without reading the media data."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from framefeed.index.orientation import first_packet_turns, from_matrix
 from framefeed.index.table import RawPackets
 from framefeed.media.media import Media, read_rows, reading
 
-# Which packets of an MP4's sample table are compared with the demuxer's before the table is believed.
+# Packets of the sample table to compare with the demuxer before trusting it.
 CHECKED_PACKETS = 4
 
-# What FFmpeg parses after demuxing: the mark of a packet that an edit list hides comes out on the packet before it.
+# Codecs that FFmpeg parses after demuxing, which puts the mark of a hidden packet on the packet before it.
 _SHIFTED = ("mpeg1video", "mpeg2video")
 
 _ENTRY = attrgetter("pos", "size", "timestamp", "flags")
@@ -38,7 +38,7 @@ Payload = Callable[[int, int, int], bytes]
 
 
 def scan_mp4(container: InputContainer, stream: VideoStream, media: Media) -> Scan | None:
-    """The scan of an MP4 or MOV file without reading its media data; None where its tables are not trusted."""
+    """Scans an MP4 or MOV file without reading its media data; returns None if its tables are not trusted."""
     with reading(media) as read:
         return _scan(container, stream, media, read)
 
@@ -54,9 +54,9 @@ def _scan(container: InputContainer, stream: VideoStream, media: Media, read: mp
     raw = _fragment_packets(track) if track.fragmented else _indexed_packets(stream, track)
     if raw is None or not len(raw) or not _agrees_with_demuxer(container, stream, raw, media):
         return None
-    # A file that is cut in mid-data keeps all its frames: the ones that are there can be read, the others raise.
+    # A truncated file keeps all its frames: those in the file can be read, the others raise.
     if int(raw.pos[0] + raw.size[0]) > size:
-        raise InvalidFile(media.name, "its media data is missing: the file is cut off")
+        raise InvalidFile(media.name, "its media data is missing: the file is truncated")
     codec = stream.codec_context.codec.canonical_name
     if codec in _SHIFTED and raw.discard.any():
         return None
@@ -76,7 +76,7 @@ def _scan(container: InputContainer, stream: VideoStream, media: Media, read: mp
 
 
 def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None:
-    """FFmpeg's index, which knows what edit lists do, joined with the presentation offsets by byte position."""
+    """Joins FFmpeg's index, which has edit lists applied, with the presentation offsets by byte position."""
     entries = stream.index_entries
     rows = np.fromiter(chain.from_iterable(map(_ENTRY, entries)), np.int64, 4 * len(entries)).reshape(-1, 4)
     samples = track.samples
@@ -89,7 +89,7 @@ def _indexed_packets(stream: VideoStream, track: mp4.Track) -> RawPackets | None
     if not (samples.pos[sample] == pos).all() or not (samples.size[sample] == size).all():
         return None
     offset = samples.offset[sample]
-    # FFmpeg shifts decoding times down so that no offset is negative; the largest shift is what it adds back.
+    # FFmpeg shifts decoding times down to make all offsets non-negative; adding the largest shift undoes it.
     shift = max(0, -int(samples.offset.min()))
     return RawPackets(
         pos=np.ascontiguousarray(pos),
@@ -117,7 +117,7 @@ def _fragment_packets(track: mp4.Track) -> RawPackets:
 
 
 def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: RawPackets, media: Media) -> bool:
-    """Compares the first packets with what FFmpeg demuxes; moves all times by the constant that edit lists add."""
+    """Compares the first packets with FFmpeg's demuxer; shifts all times by the constant that edit lists add."""
     first: list[tuple[int, int, int | None, int | None]] = []
     for packet in container.demux(stream):
         if packet.size == 0 or packet.pos is None:
@@ -139,7 +139,7 @@ def _agrees_with_demuxer(container: InputContainer, stream: VideoStream, raw: Ra
 def _classify_all(
     codec: str, extradata: bytes, raw: RawPackets, payload: Payload, stream: VideoStream, media: Media
 ) -> tuple[NDArray[np.uint16], Gaps]:
-    """Flags of all packets, and those near which others are missing."""
+    """Returns the flags of all packets, and the gaps between them."""
     classifier = make_classifier(codec, extradata)
     if classifier is None:
         return kinds_from_container(raw.key, stream.codec_context.codec.intra_only), NO_GAPS

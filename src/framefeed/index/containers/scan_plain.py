@@ -1,4 +1,4 @@
-"""Plain MP4 and MOV files: stream facts and packets from their boxes, without FFmpeg."""
+"""Scans plain MP4 and MOV files from their boxes, without FFmpeg."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from framefeed.index.bitstream import HEAD
 from framefeed.index.bitstream.hevc import HevcClassifier
-from framefeed.index.bitstream.hevc_look import HevcLook, read_look
+from framefeed.index.bitstream.hevc_vui import HevcFormat, read_format
 from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.containers.container import Scan
 from framefeed.index.containers.mp4_plain import PlainTrack, read_plain_track
@@ -19,21 +19,21 @@ from framefeed.media.opening import max_pixels
 from framefeed.types import Orientation, StreamInfo
 
 _CONTAINER = "mov,mp4,m4a,3gp,3g2,mj2"
-_OPENING = 4096  # bytes of the first packet that are searched for messages
+_OPENING = 4096  # bytes of the first packet that are searched for SEI messages
 _MAX_RATIO = (1 << 31) - 1  # FFmpeg rounds ratios of larger numbers
 
 
 def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
-    """The scan of a file about which the boxes leave no doubt; None for any other."""
+    """Scans a file with unambiguous boxes; returns None for any other."""
     with reading(media) as read:
         track = read_plain_track(read, media.fingerprint[0])
         if track is None or stream_index not in (None, track.stream_index):
             return None
-        look = read_look(track.extradata)
+        picture = read_format(track.extradata)
         raw = _packets(track)
-        if look is None or raw is None or not _fits(track, look):
+        if picture is None or raw is None or not _fits(track, picture):
             return None
-        info = _stream_info(track, look, raw)
+        info = _stream_info(track, picture, raw)
         opening = read(int(raw.pos[0]), min(_OPENING, int(raw.size[0])))
         if info is None or first_packet_turns("hevc", track.extradata, opening):
             return None
@@ -52,13 +52,16 @@ def scan_plain(media: Media, stream_index: int | None = None) -> Scan | None:
     return Scan(info, raw, kinds, classifier.gaps(), byte_ranges=True, understood=True)
 
 
-def _fits(track: PlainTrack, look: HevcLook) -> bool:
-    """Whether container and stream say the same of the pictures."""
-    return (track.width, track.height) == (look.width, look.height) and look.width * look.height <= max_pixels()
+def _fits(track: PlainTrack, picture: HevcFormat) -> bool:
+    """Returns whether container and stream agree on the size of pictures."""
+    return (track.width, track.height) == (
+        picture.width,
+        picture.height,
+    ) and picture.width * picture.height <= max_pixels()
 
 
 def _packets(track: PlainTrack) -> RawPackets | None:
-    """The packets; None where the edit list leaves some out."""
+    """Returns the packets; None if the edit list leaves some out."""
     samples = track.samples
     shown = samples.dts + samples.offset
     dts = samples.dts
@@ -67,7 +70,7 @@ def _packets(track: PlainTrack) -> RawPackets | None:
         end = first + length
         if int(shown[0]) != first or int(shown.min()) != first or int(shown.max()) >= end or not samples.key[0]:
             return None
-        # FFmpeg stops behind a key frame that reaches the end of the edit.
+        # FFmpeg stops behind a keyframe that reaches the end of the edit.
         keys = np.flatnonzero(samples.key[:-1])
         if len(keys) and int((shown + samples.duration)[keys].max()) >= end:
             return None
@@ -84,8 +87,8 @@ def _packets(track: PlainTrack) -> RawPackets | None:
     )
 
 
-def _stream_info(track: PlainTrack, look: HevcLook, raw: RawPackets) -> StreamInfo | None:
-    """What FFmpeg would say of the stream; None where it would round."""
+def _stream_info(track: PlainTrack, picture: HevcFormat, raw: RawPackets) -> StreamInfo | None:
+    """Returns the facts that FFmpeg would report; None if it would round."""
     count = len(raw)
     total = int(track.samples.dts[-1] + track.samples.duration[-1])
     rate = Fraction(track.time_scale * count, total)
@@ -97,18 +100,18 @@ def _stream_info(track: PlainTrack, look: HevcLook, raw: RawPackets) -> StreamIn
         codec="hevc",
         codec_tag=track.codec_tag,
         extradata=track.extradata,
-        width=look.width,
-        height=look.height,
-        pix_fmt=look.pix_fmt,
-        color_space=look.color_space,
-        color_range=look.color_range,
-        color_primaries=look.color_primaries,
-        color_transfer=look.color_transfer,
-        sample_aspect_ratio=look.sample_aspect_ratio if track.aspect is None else Fraction(*track.aspect),
+        width=picture.width,
+        height=picture.height,
+        pix_fmt=picture.pix_fmt,
+        color_space=picture.color_space,
+        color_range=picture.color_range,
+        color_primaries=picture.color_primaries,
+        color_transfer=picture.color_transfer,
+        sample_aspect_ratio=picture.sample_aspect_ratio if track.aspect is None else Fraction(*track.aspect),
         orientation=Orientation(),
         time_base=Fraction(1, track.time_scale),
         stream_index=track.stream_index,
-        reorder_depth=look.reorder_depth,
+        reorder_depth=picture.reorder_depth,
         average_rate=rate,
         header_frames=count,
         bit_rate=bit_rate or None,

@@ -1,4 +1,4 @@
-"""Decoded pictures -> what is kept of them in memory: small 8-bit arrays that every use starts from."""
+"""Converts decoded pictures to intermediates: 8-bit arrays that descriptions are finished from."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from numpy.typing import NDArray
 
 from framefeed.convert.cpu.rgb import PictureWriter, Pixels, RgbWriter, Source, to_planar
 from framefeed.convert.cpu.swscale import ACCURATE, BILINEAR, POINT, scaler_for
-from framefeed.convert.desc import BaseKind
+from framefeed.convert.desc import IntermediateSpec
 from framefeed.convert.transforms import Geometry
 from framefeed.types import StreamInfo
 
-__all__ = ["BaseWriter", "YCbCrWriter"]
+__all__ = ["IntermediateWriter", "YCbCrWriter"]
 
 BT601 = 6
 YCBCR = (0, 1, 2)
 
 
-class BaseWriter:
-    """Writes pictures of a stream as arrays (3, height, width) of bytes. May be used by several threads at once.
+class IntermediateWriter:
+    """Writes pictures of a stream as byte arrays (3, height, width). Safe to use from several threads.
 
     Args:
         stream: The stream.
-        kind: What to keep of a picture.
+        spec: The intermediate.
     """
 
-    def __init__(self, stream: StreamInfo, kind: BaseKind) -> None:
-        geometry = Geometry(kind.resize, kind.crop)
-        writer = RgbWriter if kind.color_space == "RGB" else YCbCrWriter
+    def __init__(self, stream: StreamInfo, spec: IntermediateSpec) -> None:
+        geometry = Geometry(spec.resize, spec.crop)
+        writer = RgbWriter if spec.color_space == "RGB" else YCbCrWriter
         self._writer: PictureWriter = writer(stream, "CHW", geometry)
-        # A crop is placed for frames of a certain size.
-        self._needed_size = stream.display_size if kind.crop is not None and kind.resize is None else None
+        # A crop is computed for frames of one size.
+        self._needed_size = stream.display_size if spec.crop is not None and spec.resize is None else None
 
     def output_size(self, picture: Any) -> tuple[int, int]:
-        """Height and width of the result; a picture of another size than the stream's has that size if not resized."""
+        """Returns the result's height and width; without resizing, a picture of another size keeps its own."""
         upright = self._writer.upright_size(picture)
         if self._needed_size not in (None, upright):
             return upright
@@ -45,7 +45,7 @@ class BaseWriter:
         """Converts a picture into ``out``, a contiguous array (3, height, width) of ``output_size``.
 
         Raises:
-            ValueError: The crop cannot be applied, because the picture is not of the stream's size.
+            ValueError: The crop does not fit, because the picture does not have the stream's size.
         """
         upright = self._writer.upright_size(picture)
         if self._needed_size not in (None, upright):
@@ -54,9 +54,9 @@ class BaseWriter:
 
 
 class YCbCrWriter(PictureWriter):
-    """Writes pictures of a stream as 8-bit Y, Cb and Cr of full size, with the matrix and range that they have.
+    """Writes pictures of a stream as 8-bit Y, Cb and Cr of full size, with the stream's matrix and range.
 
-    Chroma is repeated where the size stays the same, and scaled like luma otherwise. RGB becomes full-range BT.601.
+    Chroma is repeated if the size stays the same, and scaled like luma otherwise. RGB becomes full-range BT.601.
     """
 
     def _convert(self, picture: Any, size: tuple[int, int], out: NDArray[np.uint8] | None) -> Pixels:
@@ -66,7 +66,7 @@ class YCbCrWriter(PictureWriter):
         if same_size:
             source.pad(across=2, down=2)
             size = (source.height, source.width)
-        # libswscale dithers where it goes from more bits to 8, so that is left to `_round`.
+        # libswscale would dither to 8 bits, so `_round` does it.
         deep = any(part.bits > 8 for part in picture.format.components)
         from_rgb = picture.format.is_rgb or picture.format.has_palette
         full_range = from_rgb or self._is_full_range(picture)
@@ -85,7 +85,7 @@ class YCbCrWriter(PictureWriter):
 
 
 def _round(samples: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """16 bits to 8, in place."""
+    """Rounds 16 bits to 8, in place."""
     np.minimum(samples, 0xFF7F, out=samples)
     samples += 0x80
     samples >>= 8

@@ -1,7 +1,7 @@
-"""What an HEVC stream's pictures look like, from its sequence parameter set.
+"""Size, pixel format and colours of an HEVC stream, from its sequence parameter set.
 
-FFmpeg tells the same, but only after it has opened the file and a decoder. Parameter sets are read to their last bit:
-one that holds anything unusual, or anything at all behind its end, is left to FFmpeg.
+FFmpeg reports the same, but only after it has opened the file and a decoder. Parameter sets are read to their last bit:
+sets with rare options or trailing data are left to FFmpeg.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
 from framefeed.index.bitstream.hevc_headers import PPS, SPS, VPS, skip_profile
 from framefeed.index.bitstream.nal import split_counted
 
-__all__ = ["HevcLook", "read_look"]
+__all__ = ["HevcFormat", "read_format"]
 
 UNSPECIFIED = 2
 _LIMITED, _FULL = 1, 2
@@ -27,19 +27,19 @@ _ASPECTS = (
     (0, 1), (1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11),
     (15, 11), (64, 33), (160, 99), (4, 3), (3, 2), (2, 1),
 )  # fmt: skip
-# Numbers that both the standard and FFmpeg know. Matrix 0 is RGB, which changes the pixel format.
+# Numbers known to both the standard and FFmpeg. Matrix 0 is RGB, which changes the pixel format.
 _PRIMARIES = frozenset((1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 22))
 _TRANSFERS = frozenset((1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18))
 _MATRICES = frozenset((1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14))
-_START_CODE = re.compile(rb"\0\0[\0-\2]")  # does not occur in a unit
+_START_CODE = re.compile(rb"\0\0[\0-\2]")  # cannot occur in a unit
 
 
 class Unusual(ValueError):
-    """Something that is allowed and rare, and left to FFmpeg."""
+    """The set is valid but rare, and left to FFmpeg."""
 
 
-class HevcLook(NamedTuple):
-    """Size, pixel format and colour as FFmpeg names them, and how many pictures are held back for their order."""
+class HevcFormat(NamedTuple):
+    """Size, pixel format and colours by FFmpeg's names, and the reorder depth."""
 
     width: int
     height: int
@@ -53,7 +53,7 @@ class HevcLook(NamedTuple):
 
 
 class _Usability(NamedTuple):
-    """The part of the video usability information that changes how pictures look."""
+    """The fields of the video usability information that affect the format."""
 
     aspect: Fraction | None = None
     full_range: bool = False
@@ -62,8 +62,8 @@ class _Usability(NamedTuple):
     matrix: int = UNSPECIFIED
 
 
-def read_look(extradata: bytes) -> HevcLook | None:
-    """The look of a stream with this ``hvcC`` box; None where it does not tell it beyond doubt."""
+def read_format(extradata: bytes) -> HevcFormat | None:
+    """Returns the format of a stream with this ``hvcC`` box; None if it is ambiguous."""
     try:
         sets = _parameter_sets(extradata)
         _check_vps(BitReader(unescape(sets[VPS][2:])))
@@ -75,7 +75,7 @@ def read_look(extradata: bytes) -> HevcLook | None:
 
 
 def _parameter_sets(extradata: bytes) -> dict[int, bytes]:
-    """The parameter sets of a box that holds one of each sort."""
+    """Returns the parameter sets of a box with one set of each type."""
     if len(extradata) < 23 or extradata[0] != 1:
         raise Unusual("no hvcC box")
     sets: dict[int, bytes] = {}
@@ -96,7 +96,7 @@ def _parameter_sets(extradata: bytes) -> dict[int, bytes]:
 
 
 def _check_vps(bits: BitReader) -> None:
-    """A video parameter set of one layer, without anything that is optional but timing."""
+    """Validates a video parameter set: one layer, and no optional parts but timing."""
     bits.skip(4)
     if bits.u(8) != 0xC0:  # a base layer, and no other
         raise Unusual("layers")
@@ -117,13 +117,13 @@ def _check_vps(bits: BitReader) -> None:
 
 
 def _skip_timing(bits: BitReader) -> None:
-    """Length of a tick, and by how many pictures differ."""
+    """Skips the length of a tick, and the number of ticks per picture."""
     bits.skip(64)
     if bits.flag():
         bits.ue()
 
 
-def _read_sps(bits: BitReader) -> HevcLook:
+def _read_sps(bits: BitReader) -> HevcFormat:
     bits.skip(4)
     sub_layers = bits.u(3)
     bits.skip(1)
@@ -146,14 +146,14 @@ def _read_sps(bits: BitReader) -> HevcLook:
     bits.skip(2)
     usability = _read_usability(bits) if bits.flag() else _Usability()
     if bits.flag():
-        if bits.u(8) != 0x80:  # extensions other than that for chroma formats and bit depths
+        if bits.u(8) != 0x80:  # extensions other than the one for chroma formats and bit depths
             raise Unusual("extensions")
         bits.skip(9)
     if not bits.at_stop_bit():
         raise Unusual("data behind the end")
     full_range = usability.full_range
     layout = f"j{_LAYOUTS[chroma]}" if full_range and (depth, chroma) == (8, 1) else _LAYOUTS[chroma]
-    return HevcLook(
+    return HevcFormat(
         width=width,
         height=height,
         pix_fmt=f"yuv{layout}p{_DEPTHS[depth]}",
@@ -177,7 +177,7 @@ def _read_reorder_depth(bits: BitReader, sub_layers: int) -> int:
 
 
 def _skip_coding_tools(bits: BitReader, width: int, height: int) -> None:
-    """From the block sizes to the settings of uncompressed blocks."""
+    """Skips from the block sizes to the settings of uncompressed blocks."""
     min_block = bits.ue() + 3
     max_block = min_block + bits.ue()
     min_transform = bits.ue() + 2
@@ -195,12 +195,12 @@ def _skip_coding_tools(bits: BitReader, width: int, height: int) -> None:
 
 
 def _skip_references(bits: BitReader, order_bits: int) -> None:
-    """Short- and long-term reference picture sets."""
+    """Skips short- and long-term reference picture sets."""
     count, deltas = bits.ue(), 0
     if count > 64:
         raise Unusual("reference picture sets")
     for number in range(count):
-        if number and bits.flag():  # a change of the set before
+        if number and bits.flag():  # predicted from the set before
             bits.skip(1)
             far = bits.ue()
             deltas = sum(1 for _ in range(deltas + 1) if bits.flag() or bits.flag())

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 import clips
 from framefeed import CenterCrop, Resize, VideoDecoder
-from framefeed.convert.cpu.base import BaseWriter
-from framefeed.convert.desc import BaseKind, ProcessDesc
+from framefeed.convert.cpu.intermediate import IntermediateWriter
+from framefeed.convert.desc import IntermediateSpec, ProcessDesc
 from framefeed.media.native import NativeFrame
 from framefeed.types import Orientation, StreamInfo
 
@@ -55,8 +55,8 @@ def _stream_of(picture: Any, orientation: Orientation | None = None) -> StreamIn
     )
 
 
-def _write(stream: StreamInfo, kind: BaseKind, picture: Any) -> NDArray[np.uint8]:
-    writer = BaseWriter(stream, kind)
+def _write(stream: StreamInfo, kind: IntermediateSpec, picture: Any) -> NDArray[np.uint8]:
+    writer = IntermediateWriter(stream, kind)
     out = np.full((3, *writer.output_size(picture)), 77, np.uint8)
     writer.write(picture, out)
     return out
@@ -115,8 +115,8 @@ def test_rgb_is_what_the_decoder_gives(
     bound = ProcessDesc(**arguments).bind(*stream.display_size)
     pictures = clips.linear_decode(path)
     for number in (0, 5):
-        base = _write(stream, bound.base, pictures[number])
-        assert base.shape == (3, *bound.base_size)
+        base = _write(stream, bound.intermediate, pictures[number])
+        assert base.shape == (3, *bound.intermediate_size)
         assert np.array_equal(base, decoder[number].numpy())
 
 
@@ -124,7 +124,7 @@ def test_rgb_is_what_the_decoder_gives(
 
 YCBCR_CLIPS = ["h264_444", "odd_size_h264_444", "h264_422", "vp9_odd_size", "mpeg4_odd_size", "rotated_90"]
 YCBCR_CLIPS += ["mirrored_rotated_90", "h264_10bit", "vp9_10bit", "prores_mov", "ffv1_16bit", "mjpeg_avi"]
-UNSCALED = BaseKind("YCbCr", None, None)
+UNSCALED = IntermediateSpec("YCbCr", None, None)
 
 
 @pytest.mark.parametrize("name", YCBCR_CLIPS)
@@ -168,7 +168,7 @@ def test_gray_has_no_chroma(pix_fmt: str, color_range: int) -> None:
 def test_rgb_becomes_what_jpeg_has(pix_fmt: str, color_space: int) -> None:
     picture = _noise(pix_fmt, 33, 17)
     stream = dataclasses.replace(_stream_of(picture), color_space=color_space)
-    r, g, b = _write(stream, BaseKind("RGB", None, None), picture).astype(np.float64)
+    r, g, b = _write(stream, IntermediateSpec("RGB", None, None), picture).astype(np.float64)
     y = 0.299 * r + 0.587 * g + 0.114 * b
     expected = np.stack([y, 128 + (b - y) / 1.772, 128 + (r - y) / 1.402])
     error = np.abs(_write(stream, UNSCALED, picture) - expected)
@@ -184,11 +184,11 @@ def test_crops_and_turns_are_those_of_the_whole(pix_fmt: str, turns: Orientation
     stream = _stream_of(picture, turns)
     for resize in (None, (40, 52), (39, 51)):
         lying = (resize[::-1] if turns.swaps_sides else resize) if resize else None
-        whole = _write(_stream_of(picture), BaseKind(color_space, lying, None), picture)
+        whole = _write(_stream_of(picture), IntermediateSpec(color_space, lying, None), picture)
         mirrored = whole[:, :, ::-1] if turns.mirrored else whole
         upright = np.rot90(mirrored, turns.quarter_turns, (1, 2))
-        assert np.array_equal(_write(stream, BaseKind(color_space, resize, None), picture), upright)
-        cropped = _write(stream, BaseKind(color_space, resize, (3, 5, 20, 31)), picture)
+        assert np.array_equal(_write(stream, IntermediateSpec(color_space, resize, None), picture), upright)
+        cropped = _write(stream, IntermediateSpec(color_space, resize, (3, 5, 20, 31)), picture)
         assert np.array_equal(cropped, upright[:, 3:23, 5:36])
 
 
@@ -196,7 +196,7 @@ def test_crops_and_turns_are_those_of_the_whole(pix_fmt: str, turns: Orientation
 def test_matrix_and_range_do_not_matter_to_ycbcr(matrix: int, other: int) -> None:
     picture = _noise("yuv420p", 64, 48)
     for resize in (None, (31, 29)):
-        kind = BaseKind("YCbCr", resize, None)
+        kind = IntermediateSpec("YCbCr", resize, None)
         limited = _write(dataclasses.replace(_stream_of(picture), color_space=matrix), kind, picture)
         stream = dataclasses.replace(_stream_of(picture), color_space=other, color_range=2)
         assert np.array_equal(limited, _write(stream, kind, picture))
@@ -208,9 +208,9 @@ def test_matrix_and_range_do_not_matter_to_ycbcr(matrix: int, other: int) -> Non
 @pytest.mark.parametrize("color_space", ["RGB", "YCbCr"])
 def test_a_picture_of_another_size_is_noticed(color_space: Any) -> None:
     stream, picture = STREAM, _noise("yuv420p", 32, 40)
-    assert BaseWriter(stream, BaseKind(color_space, None, None)).output_size(picture) == (40, 32)
-    assert BaseWriter(stream, BaseKind(color_space, (8, 8), None)).output_size(picture) == (8, 8)
-    cropping = BaseWriter(stream, BaseKind(color_space, None, (0, 0, 16, 16)))
+    assert IntermediateWriter(stream, IntermediateSpec(color_space, None, None)).output_size(picture) == (40, 32)
+    assert IntermediateWriter(stream, IntermediateSpec(color_space, (8, 8), None)).output_size(picture) == (8, 8)
+    cropping = IntermediateWriter(stream, IntermediateSpec(color_space, None, (0, 0, 16, 16)))
     assert cropping.output_size(_noise("yuv420p", 64, 48)) == (16, 16)
     assert cropping.output_size(picture) == (40, 32)
     with pytest.raises(ValueError, match=r"cannot crop a picture of \(40, 32\)"):
@@ -219,8 +219,8 @@ def test_a_picture_of_another_size_is_noticed(color_space: Any) -> None:
 
 def test_several_threads_may_write_at_once() -> None:
     pictures = [_noise("yuv420p", 130, 70, seed) for seed in range(4)]
-    stream, kind = _stream_of(pictures[0]), BaseKind("YCbCr", (61, 83), (1, 2, 50, 60))
-    writer = BaseWriter(stream, kind)
+    stream, kind = _stream_of(pictures[0]), IntermediateSpec("YCbCr", (61, 83), (1, 2, 50, 60))
+    writer = IntermediateWriter(stream, kind)
     expected = [_write(stream, kind, picture) for picture in pictures]
     wrong: list[int] = []
 
@@ -291,8 +291,8 @@ def test_scaling_is_near_to_scaling_the_whole_frame(
     for phase, target in itertools.product((0.3, 2.0), targets):
         picture = _natural_picture(*size, phase, pix_fmt)
         stream = _stream_of(picture)
-        expected = _interpolated(_write(stream, BaseKind("RGB", None, None), picture), target)
-        error = np.abs(_write(stream, BaseKind("RGB", target, None), picture) - expected)
+        expected = _interpolated(_write(stream, IntermediateSpec("RGB", None, None), picture), target)
+        error = np.abs(_write(stream, IntermediateSpec("RGB", target, None), picture) - expected)
         found = error.mean(), np.percentile(error, 99.9), error.max()
         assert all(value < limit for value, limit in zip(found, limits, strict=True)), found
 
@@ -306,7 +306,7 @@ def test_scaling_is_done_before_colours_are_converted(size: tuple[int, int], tar
     r, b = luma + 2 * (1 - 0.2126) * red, luma + 2 * (1 - 0.0722) * blue
     g = (luma - 0.2126 * r - 0.0722 * b) / (1 - 0.2126 - 0.0722)
     expected = np.clip(np.stack([r, g, b]) * 255, 0, 255)
-    error = np.abs(_write(_stream_of(picture), BaseKind("RGB", target, None), picture) - expected)
+    error = np.abs(_write(_stream_of(picture), IntermediateSpec("RGB", target, None), picture) - expected)
     assert error.mean() < 0.27, error.mean()
     assert error.max() < 9.0, error.max()
 
@@ -315,7 +315,7 @@ def test_scaling_is_done_before_colours_are_converted(size: tuple[int, int], tar
 @pytest.mark.parametrize("target", [(224, 224), (112, 112), (450, 800)])
 def test_ycbcr_scales_each_plane(pix_fmt: str, target: tuple[int, int]) -> None:
     picture = _natural_picture(640, 360, 0.3, pix_fmt)
-    base = _write(_stream_of(picture), BaseKind("YCbCr", target, None), picture)
+    base = _write(_stream_of(picture), IntermediateSpec("YCbCr", target, None), picture)
     native = NativeFrame.copy_of(picture)
     for channel, plane in zip(base, native.planes, strict=True):
         samples = plane.astype(np.float32) if pix_fmt[-2:] != "le" else plane.view(np.uint16).astype(np.float32) / 4

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from framefeed.convert.cuda import kept
-from framefeed.convert.cuda.kept import Kept
+from framefeed.convert.cuda import device_tables
+from framefeed.convert.cuda.device_tables import DeviceTableCache
 
 
 class _Stream:
@@ -23,18 +23,18 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     monkeypatch.setattr(
         torch.Tensor, "record_stream", lambda tensor, stream: found.append((int(tensor[0]), stream.cuda_stream))
     )
-    monkeypatch.setattr(kept, "MAX_KEPT", 4)
+    monkeypatch.setattr(device_tables, "MAX_TABLES", 4)
     return found
 
 
-def _get(things: Kept, number: int, stream: Any) -> torch.Tensor:
+def _get(things: DeviceTableCache, number: int, stream: Any) -> torch.Tensor:
     found: torch.Tensor = things.get(number, lambda: torch.tensor([number]), stream)
     assert int(found[0]) == number
     return found
 
 
 def test_there_are_never_more(recorded: list[tuple[int, int]]) -> None:
-    things, streams = Kept(), [_Stream(1), _Stream(2)]
+    things, streams = DeviceTableCache(), [_Stream(1), _Stream(2)]
     for number in range(100):
         _get(things, number, streams[number % 2])
         assert len(things) <= 4
@@ -42,7 +42,7 @@ def test_there_are_never_more(recorded: list[tuple[int, int]]) -> None:
 
 
 def test_streams_that_have_used_one_are_waited_for(recorded: list[tuple[int, int]]) -> None:
-    things = Kept()
+    things = DeviceTableCache()
     for stream in (1, 2, 1):
         _get(things, 0, _Stream(stream))
     for number in range(1, 4):
@@ -53,10 +53,10 @@ def test_streams_that_have_used_one_are_waited_for(recorded: list[tuple[int, int
 
 
 def test_one_that_is_used_while_it_goes(recorded: list[tuple[int, int]]) -> None:
-    """Somebody has found it, and another makes it go before it is used."""
-    things = Kept()
+    """One thread finds an entry, and another drops it before it is used."""
+    things = DeviceTableCache()
     _get(things, 0, _Stream(1))
-    held = things._kept[0]
+    held = things._entries[0]
     for number in range(1, 5):
         _get(things, number, _Stream(2))
     recorded.clear()
