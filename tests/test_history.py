@@ -169,6 +169,18 @@ def test_leaving_out_a_picture_with_a_damaged_number(packet: int, place: int, bi
     assert not check(path, random.Random(packet), [], good)
 
 
+def test_the_second_field_of_one_that_cannot_be_read(clip_folder: Path) -> None:
+    """A parameter set that FFmpeg hops over: its pictures come out whole, but the headers do not pair their fields."""
+    good = clips.make("h264_paff_mp4", clip_folder)
+    path = _harmed(good, 16, [(4, 0x80)])
+    index = VideoIndex.scan(path)
+    assert index.packets.frames.tolist() == linear_truth(path).shown == linear_truth(good).shown
+    for others in ([], [7], [17], [3, 9]):
+        cpu_engine.cache_clear()
+        assert _read(path, [8, *others])[8] == linear_truth(path).digests[8]
+    assert not check(path, random.Random(1), [], good)
+
+
 def test_bytes_behind_a_field_do_not_take_it_from_its_picture(clip_folder: Path, tmp_path: Path) -> None:
     """Decoders ignore what is too short for a NAL unit and its length."""
     good = clips.make("h264_paff_mp4", clip_folder)

@@ -209,7 +209,7 @@ class H264Classifier(NalClassifier):
         rows = ((columns[0] & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
         kinds, numbers, orders, references = (column[rows] for column in columns)
         begins = (kinds & np.uint16(_CLOSED)) != 0
-        lacks = _odd_droppable(numbers, references, begins)
+        lacks = _odd_numbers(numbers, references, begins)
         if not sps.gaps_allowed:
             lacks |= _number_steps(numbers, references, begins, sps.frame_num_bits) != 1
         found = lacks.copy()
@@ -310,15 +310,17 @@ class H264Classifier(NalClassifier):
         return both
 
 
-def _odd_droppable(
+def _odd_numbers(
     numbers: NDArray[np.int32], references: NDArray[np.bool_], begins: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Pictures that nobody refers to and that do not have the frame_num of the next one, as they would if all was right.
+    """Pictures that nobody refers to with another frame_num than the next one, and those that could not be read.
 
-    A decoder fills the steps between the numbers of all pictures that it gets, and drops references for that.
+    A decoder makes up pictures between two numbers that do not follow each other, and drops references for them.
     """
     odd = np.zeros(len(numbers), np.bool_)
-    odd[:-1] = ~references[:-1] & ~begins[1:] & (numbers[1:] != numbers[:-1])
+    unread = numbers < 0
+    odd[:-1] = ~(references | unread)[:-1] & ~begins[1:] & (numbers[1:] != numbers[:-1]) | unread[:-1]
+    odd[:-1] &= ~unread[1:]  # a file may end there
     return odd
 
 
