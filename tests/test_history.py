@@ -188,7 +188,7 @@ def test_bytes_behind_a_field_do_not_take_it_from_its_picture(clip_folder: Path,
     for count in (1, 3):
         packets = read_packets(good)
         for number in (16, 20, 25):
-            longer = av.Packet(bytes(packets[number]) + bytes([128] * count))
+            longer: av.Packet[Any] = av.Packet(bytes(packets[number]) + bytes([128] * count))
             longer.pts, longer.dts, longer.time_base = (
                 packets[number].pts,
                 packets[number].dts,
