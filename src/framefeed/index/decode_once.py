@@ -22,7 +22,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import UnsupportedStream
-from framefeed.index.bitstream import PacketKind, may_have_fields
+from framefeed.index.bitstream import PacketKind
 from framefeed.index.container import MAX_REORDER, Scan, make_context, open_container
 from framefeed.index.order import order_of_types
 from framefeed.index.table import decode_starts
@@ -113,7 +113,7 @@ def decode_once(media: Media, scan: Scan, order: NDArray[np.int64] | None) -> ND
         if scan.stream.codec in _LEARNING:
             _lose_concealed(scan, frames, decoded.concealed)
     if parts:
-        if scan.stream.codec == "h264" and may_have_fields(scan.stream.extradata):
+        if (scan.kinds & _SECOND_FIELD).any():
             _pair_fields(scan, decoded, parts)
         _compare(media, scan, frames, decoded, parts)
     return frames

@@ -209,10 +209,12 @@ class H264Classifier(NalClassifier):
         rows = ((columns[0] & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
         kinds, numbers, orders, references = (column[rows] for column in columns)
         begins = (kinds & np.uint16(_CLOSED)) != 0
-        lacks = _odd_numbers(numbers, references, begins)
+        lacks = _odd_droppable(numbers, references, begins)
         if not sps.gaps_allowed:
             lacks |= _number_steps(numbers, references, begins, sps.frame_num_bits) != 1
         found = lacks.copy()
+        if (columns[0] & np.uint16(_SECOND_FIELD)).any():
+            found[:-1] |= (numbers[:-1] < 0) & (numbers[1:] >= 0)  # one of two fields, which are not paired then
         places = np.empty(0, np.int64)
         if sps.order_bits:
             read = in_read_sequences(begins, orders < 0).nonzero()[0]
@@ -310,17 +312,16 @@ class H264Classifier(NalClassifier):
         return both
 
 
-def _odd_numbers(
+def _odd_droppable(
     numbers: NDArray[np.int32], references: NDArray[np.bool_], begins: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Pictures that nobody refers to with another frame_num than the next one, and those that could not be read.
+    """Pictures that nobody refers to and that lack the frame_num of the next one, which all of them have otherwise.
 
     A decoder makes up pictures between two numbers that do not follow each other, and drops references for them.
     """
     odd = np.zeros(len(numbers), np.bool_)
-    unread = numbers < 0
-    odd[:-1] = ~(references | unread)[:-1] & ~begins[1:] & (numbers[1:] != numbers[:-1]) | unread[:-1]
-    odd[:-1] &= ~unread[1:]  # a file may end there
+    odd[:-1] = ~references[:-1] & ~begins[1:] & (numbers[1:] != numbers[:-1])
+    odd[:-1] &= (numbers[:-1] >= 0) & (numbers[1:] >= 0)
     return odd
 
 
