@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 import torch
 
 import clips
+from clips.base import read_packets, remux
 from framefeed import DecodeError, VideoDataset, VideoDecoder, VideoIndex, VideoLoader
 from framefeed.decode.default import cpu_engine
+from framefeed.index.bitstream import PacketKind
 from framefeed.testing import samples
 from random_damage import Answer, ask, check, linear_truth, make_mutant
 
@@ -146,6 +149,57 @@ def test_a_damaged_packet_keeps_its_number(name: str, packet: int, tmp_path: Pat
     group = 1 if name == "png.mov" else 6
     others = [frame for frame in range(12) if frame < packet or frame // group > packet // group]
     assert _read(path, others) == {frame: truth.digests[frame] for frame in others}
+
+
+# --- numbers of pictures that nobody refers to ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place, bits", [(5, 0x01), (6, 0x80), (6, 0x40), (6, 0x20)])
+@pytest.mark.parametrize("packet", [20, 28])
+def test_leaving_out_a_picture_with_a_damaged_number(packet: int, place: int, bits: int, clip_folder: Path) -> None:
+    """FFmpeg makes up pictures between two frame numbers, and drops references for them."""
+    good = clips.make("h264_open_gop", clip_folder)
+    assert int(VideoIndex.scan(good).packets.flags[packet]) & PacketKind.NONREF
+    path = _harmed(good, packet, [(place, bits)])
+    index = VideoIndex.scan(path)
+    assert not int(index.packets.flags[packet]) & PacketKind.NONREF
+    frames = list(range(len(index)))
+    alone = {frame: _first_read(path, [frame])[frame] for frame in frames}
+    together = _first_read(path, [frame for frame in frames if alone[frame] is not None])
+    assert together == {frame: answer for frame, answer in alone.items() if answer is not None}
+    assert not check(path, random.Random(packet), [], good)
+
+
+def test_the_second_field_of_one_that_cannot_be_read(clip_folder: Path) -> None:
+    """A parameter set that FFmpeg hops over: its pictures come out whole, but the headers do not pair their fields."""
+    good = clips.make("h264_paff_mp4", clip_folder)
+    path = _harmed(good, 16, [(4, 0x80)])
+    index = VideoIndex.scan(path)
+    assert index.packets.frames.tolist() == linear_truth(path).shown == linear_truth(good).shown
+    for others in ([], [7], [17], [3, 9]):
+        cpu_engine.cache_clear()
+        assert _read(path, [8, *others])[8] == linear_truth(path).digests[8]
+    assert not check(path, random.Random(1), [], good)
+
+
+def test_bytes_behind_a_field_do_not_take_it_from_its_picture(clip_folder: Path, tmp_path: Path) -> None:
+    """Decoders ignore what is too short for a NAL unit and its length."""
+    good = clips.make("h264_paff_mp4", clip_folder)
+    table = VideoIndex.scan(good).packets
+    for count in (1, 3):
+        packets = read_packets(good)
+        for number in (16, 20, 25):
+            longer: av.Packet[Any] = av.Packet(bytes(packets[number]) + bytes([128] * count))
+            longer.pts, longer.dts, longer.time_base = (
+                packets[number].pts,
+                packets[number].dts,
+                packets[number].time_base,
+            )
+            longer.is_keyframe = packets[number].is_keyframe
+            packets[number] = longer
+        path = remux(good, tmp_path / f"{count}.mp4", packets)
+        assert VideoIndex.scan(path).packets.flags.tolist() == table.flags.tolist()
+        assert not check(path, random.Random(count), [])
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------

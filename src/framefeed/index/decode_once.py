@@ -34,6 +34,7 @@ __all__ = ["decode_once"]
 _RAP, _NONREF, _INCOMPLETE, _LOST = (
     np.uint16(kind) for kind in (PacketKind.RAP, PacketKind.NONREF, PacketKind.INCOMPLETE, PacketKind.LOST)
 )
+_SECOND_FIELD = np.uint16(PacketKind.SECOND_FIELD)
 _UNSEEN = np.uint16(PacketKind.HIDDEN | PacketKind.SECOND_FIELD)
 _NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
 
@@ -112,6 +113,8 @@ def decode_once(media: Media, scan: Scan, order: NDArray[np.int64] | None) -> ND
         if scan.stream.codec in _LEARNING:
             _lose_concealed(scan, frames, decoded.concealed)
     if parts:
+        if (scan.kinds & _SECOND_FIELD).any():
+            _pair_fields(scan, decoded, parts)
         _compare(media, scan, frames, decoded, parts)
     return frames
 
@@ -278,6 +281,15 @@ def _lose_concealed(scan: Scan, frames: NDArray[np.int64], concealed: Sequence[i
     starts = decode_starts(scan.raw, scan.kinds, frames)
     for packet in concealed:
         scan.kinds[packet:][starts[packet:] == starts[packet]] |= _LOST
+
+
+def _pair_fields(scan: Scan, decoded: _Decoded, parts: Sequence[_Part]) -> None:
+    """Marks what shows no picture as the second field of the packet before, whose headers may not have told it."""
+    shown = _marked(scan, decoded.shown)
+    seen = shown | _marked(scan, decoded.refused) | ((scan.kinds & (_UNSEEN | _RAP)) != 0)
+    for part in parts:
+        here = np.arange(part.first + 1, part.end)
+        scan.kinds[here[shown[here - 1] & ~seen[here]]] |= _SECOND_FIELD
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ class Gaps(NamedTuple):
 
     Attributes:
         packets: Those that were next to a missing one, rising.
-        of_references: For each of them, whether it is sure that others refer to the missing one.
+        of_references: For each of them, whether others may refer to the missing one, or a decoder may take it so: then
+            what becomes of others may depend even on pictures that nobody refers to.
         places: For each packet of the stream, a number that rises in the order in which pictures are shown, by their
             counts; -1 where it is not known. Empty where nothing is.
     """

@@ -210,12 +210,13 @@ class H264Classifier(NalClassifier):
         rows = ((columns[0] & np.uint16(_HIDDEN | _SECOND_FIELD)) == 0).nonzero()[0]
         kinds, numbers, orders, references = (column[rows] for column in columns)
         begins = (kinds & np.uint16(_CLOSED)) != 0
-        found = np.zeros(len(rows), np.bool_)
-        lacks = np.zeros(len(rows), np.bool_)
-        places = np.empty(0, np.int64)
+        lacks = _odd_droppable(numbers, references, begins)
         if not sps.gaps_allowed:
-            steps = _number_steps(numbers, references, begins, sps.frame_num_bits)
-            found, lacks = steps != 1, steps > 1
+            lacks |= _number_steps(numbers, references, begins, sps.frame_num_bits) != 1
+        found = lacks.copy()
+        if (columns[0] & np.uint16(_SECOND_FIELD)).any():
+            found[:-1] |= (numbers[:-1] < 0) & (numbers[1:] >= 0)  # one of two fields, which are not paired then
+        places = np.empty(0, np.int64)
         if sps.order_bits:
             read = in_read_sequences(begins, orders < 0).nonzero()[0]
             counts, anchors = orders[read].astype(np.int64), references[read]
@@ -310,6 +311,19 @@ class H264Classifier(NalClassifier):
             other = parse_slice(packet.take(begin + 1, 32), self._spss, self._ppss, fields=True)
             both |= other.field and other.bottom != first.bottom
         return both
+
+
+def _odd_droppable(
+    numbers: NDArray[np.int32], references: NDArray[np.bool_], begins: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Pictures that nobody refers to and that lack the frame_num of the next one, which all of them have otherwise.
+
+    A decoder makes up pictures between two numbers that do not follow each other, and drops references for them.
+    """
+    odd = np.zeros(len(numbers), np.bool_)
+    odd[:-1] = ~references[:-1] & ~begins[1:] & (numbers[1:] != numbers[:-1])
+    odd[:-1] &= (numbers[:-1] >= 0) & (numbers[1:] >= 0)
+    return odd
 
 
 def _number_steps(

@@ -25,6 +25,9 @@ MAX_UNITS = 4096
 """NAL units of one packet that are looked at, so that a packet full of tiny units does not stall the index."""
 
 
+_LEAST = 4
+"""Bytes of a packet that may be a NAL unit with its length: decoders ignore less behind the last one."""
+
 _NOT_A_START = np.uint16(~int(PacketKind.RAP | PacketKind.CLOSED) & 0xFFFF)
 
 
@@ -65,7 +68,7 @@ def iter_units(packet: PacketBytes, length_size: int, actions: NDArray[np.uint8]
     if length_size:
         at = 0
         for _ in range(MAX_UNITS):
-            if at >= packet.size:
+            if at >= packet.size or 0 < at > packet.size - _LEAST:
                 return
             prefix = packet.take(at, length_size)
             begin = at + length_size
