@@ -41,13 +41,13 @@ from framefeed.dataset import VideoDataset
 from framefeed.device import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.index import VideoIndex
-from framefeed.infer.detect import Detector
+from framefeed.infer.detection.detect import Detector
+from framefeed.infer.detection.fit import fit_frames
 from framefeed.infer.engines import open_engine
-from framefeed.infer.execute import execute
-from framefeed.infer.fit import fit_frames
-from framefeed.infer.lanes import Running
+from framefeed.infer.execution.execute import execute
+from framefeed.infer.execution.inference_pool import Running
+from framefeed.infer.execution.worker import FRAMES, Worker
 from framefeed.infer.options import Options
-from framefeed.infer.worker import FRAMES, Worker
 from framefeed.loader import VideoLoader
 from framefeed.plan import plan_frames
 from framefeed.testing.scenes import scene_painter

@@ -16,10 +16,10 @@ import pytest
 
 from framefeed import StateError, VideoDataset, VideoLoader, infer
 from framefeed import prepare as preparing
+from framefeed.infer.execution.work import BadFrame
 from framefeed.infer.journal import Done, Journal
 from framefeed.infer.output import Output
 from framefeed.infer.rows import FOUND
-from framefeed.infer.work import BadFrame
 from framefeed.loader.state import read_state
 from framefeed.testing import samples
 from framefeed.testing.shape_detector import ShapeDetector

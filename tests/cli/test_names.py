@@ -89,7 +89,7 @@ def test_errors_and_warnings(folder: Path) -> None:
 
 
 def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from framefeed.cli import bench
+    from framefeed.cli.commands.compare import bench
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from framefeed import MissingBackend, ModelError
-from framefeed.infer.detect import Detector, input_size
+from framefeed.infer.detection.detect import Detector, input_size
+from framefeed.infer.detection.fit import fit_frames
 from framefeed.infer.engines import choose_device, model_identity, open_engine
 from framefeed.infer.engines import onnx as onnx_module
 from framefeed.infer.engines.base import named_outputs, parse_names
-from framefeed.infer.fit import fit_frames
 from framefeed.testing.shape_detector import CLASSES, ShapeDetector, export
 from infer.truth import SIZE
 

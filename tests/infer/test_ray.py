@@ -19,10 +19,10 @@ import torch
 from framefeed import FramefeedError, ModelError, infer
 from framefeed.cli import main
 from framefeed.infer import ray as ray_module
+from framefeed.infer.execution.segments import Segment
+from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
 from framefeed.infer.options import Options
 from framefeed.infer.ray import RayOptions, ray_options
-from framefeed.infer.segments import Segment
-from framefeed.infer.work import Finished, VideoRef, WorkerStats
 from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE, check_rows
 

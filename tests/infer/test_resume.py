@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from framefeed import OutputError, StateError, infer
+from framefeed.infer.execution.work import Finished
+from framefeed.infer.execution.worker import Worker
 from framefeed.infer.rows import RowWriter, read_rows
-from framefeed.infer.work import Finished
-from framefeed.infer.worker import Worker
 from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE
 from infer.zygote import Zygote

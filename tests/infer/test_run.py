@@ -15,8 +15,8 @@ from pyarrow import csv, parquet
 
 import damaged
 from framefeed import Catalog, InvalidFile, ModelError, OutputError, VideoIndex, infer
+from framefeed.infer.execution.segments import sampled_frames
 from framefeed.infer.rows import FOUND, read_rows, sorted_found
-from framefeed.infer.segments import sampled_frames
 from framefeed.plan import plan_frames
 from framefeed.store.store import pack
 from framefeed.testing.shape_detector import CLASSES, ShapeDetector, write_shape_clip

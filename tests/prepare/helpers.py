@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from framefeed import VideoDecoder
 from framefeed.catalog import Catalog
+from framefeed.prepare.encoding.task import Outcome, Task, prepare_video
 from framefeed.prepare.options import Options
-from framefeed.prepare.task import Outcome, Task, prepare_video
 
 QUICK = {"h264": "ultrafast", "hevc": "ultrafast", "vp9": "8", "av1": "10"}
 

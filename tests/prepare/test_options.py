@@ -11,7 +11,7 @@ import pytest
 
 from framefeed import UnsupportedCodec
 from framefeed.prepare.codecs import ENCODERS, encoder_options
-from framefeed.prepare.look import check_pixel_format
+from framefeed.prepare.encoding.picture_format import check_pixel_format
 from framefeed.prepare.options import Options, parse_fps, parse_size
 
 

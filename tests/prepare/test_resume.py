@@ -16,8 +16,8 @@ import pytest
 
 from framefeed import prepare
 from framefeed.prepare import api
+from framefeed.prepare.encoding.task import Outcome, Task, prepare_video
 from framefeed.prepare.record import Record
-from framefeed.prepare.task import Outcome, Task, prepare_video
 from framefeed.testing.samples import write_clip
 from prepare.helpers import content, in_this_process
 

@@ -13,21 +13,8 @@ from typing import NoReturn
 
 import framefeed
 from framefeed._util.text import printable
-from framefeed.cli import (
-    bench,
-    demo,
-    diff,
-    doctor,
-    frames,
-    index,
-    infer,
-    info,
-    pack,
-    prepare,
-    readers,
-    sampling,
-    verify,
-)
+from framefeed.cli.commands import demo, diff, doctor, frames, index, infer, info, pack, prepare, sampling
+from framefeed.cli.commands.compare import bench, readers, verify
 from framefeed.errors import FramefeedError
 
 __all__ = ["build_parser", "main"]

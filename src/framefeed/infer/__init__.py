@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framefeed.infer.api import run
-    from framefeed.infer.compare import Difference, diff
-    from framefeed.infer.execute import InferResult
+    from framefeed.infer.compare_results import Difference, diff
+    from framefeed.infer.execution.execute import InferResult
     from framefeed.infer.ray import RayOptions
 
 _HOME = {

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from framefeed.errors import InvalidFile
+from framefeed.infer.detection.fit import Resize, parse_size
 from framefeed.infer.engines import choose_device, model_identity
-from framefeed.infer.execute import Executor, InferResult, execute
-from framefeed.infer.fit import Resize, parse_size
+from framefeed.infer.execution.execute import Executor, InferResult, execute
+from framefeed.infer.execution.segments import SEGMENT_FRAMES
+from framefeed.infer.execution.worker import Worker
 from framefeed.infer.options import Options
-from framefeed.infer.segments import SEGMENT_FRAMES
 from framefeed.infer.videos import Paths
-from framefeed.infer.worker import Worker
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def run(
         classes: Names of classes, or a file with one name a line; None takes what came with the model.
         max_batches: Stop after so many batches.
         resize: ``"letterbox"`` keeps the aspect ratio, ``"stretch"`` does not.
-        layout: How to read the model's outputs: ``"auto"``, or one of ``framefeed.infer.layouts.LAYOUTS``.
+        layout: How to read the model's outputs: ``"auto"``, or one of ``framefeed.infer.detection.layouts.LAYOUTS``.
         max_detections: Of a frame, at most.
         fallback: ``"cpu"`` decodes videos on the CPU that the GPU cannot decode; with ``device="auto"`` that is so.
         provider: What runs ONNX models on a GPU.

@@ -15,8 +15,8 @@ import pyarrow as pa
 from framefeed._util.file_lock import open_locked
 from framefeed.catalog.arrow_file import plain_batches
 from framefeed.errors import OutputError, StateError
+from framefeed.infer.execution.work import BadFrame
 from framefeed.infer.rows import FOUND
-from framefeed.infer.work import BadFrame
 
 __all__ = ["Done", "Journal", "MemoryJournal"]
 

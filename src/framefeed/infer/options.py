@@ -7,9 +7,9 @@ import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from framefeed.infer.fit import Resize, parse_size
-from framefeed.infer.layouts import LAYOUTS
-from framefeed.infer.segments import SEGMENT_FRAMES
+from framefeed.infer.detection.fit import Resize, parse_size
+from framefeed.infer.detection.layouts import LAYOUTS
+from framefeed.infer.execution.segments import SEGMENT_FRAMES
 
 __all__ = ["Options"]
 

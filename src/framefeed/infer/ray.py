@@ -18,10 +18,10 @@ from typing import Any
 from framefeed.errors import FramefeedError, MissingBackend, ModelError
 from framefeed.infer.engines.call import is_callable_name
 from framefeed.infer.engines.choose import model_name
+from framefeed.infer.execution.segments import Segment
+from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
+from framefeed.infer.execution.worker import Worker
 from framefeed.infer.options import Options
-from framefeed.infer.segments import Segment
-from framefeed.infer.work import Finished, VideoRef, WorkerStats
-from framefeed.infer.worker import Worker
 
 __all__ = ["RayExecutor", "RayOptions", "ray_options"]
 

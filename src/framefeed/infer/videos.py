@@ -16,7 +16,7 @@ from framefeed.catalog.catalog import BadFile
 from framefeed.catalog.paths import STORE_CATALOG, absolute, meant
 from framefeed.errors import InvalidFile
 from framefeed.index import VideoIndex
-from framefeed.infer.segments import cut_places, sampled_frames
+from framefeed.infer.execution.segments import cut_places, sampled_frames
 
 __all__ = ["Video", "Videos", "find_videos"]
 

@@ -20,7 +20,7 @@ from framefeed.errors import StateError
 from framefeed.loader.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.loader.feed import Feed
 from framefeed.loader.loader_iterator import BetweenEpochs, EpochProgress, LoaderIterator, SkippedSample
-from framefeed.loader.separation import PacketWorkers, Separation
+from framefeed.loader.packet_workers import PacketWorkers, Separation
 from framefeed.loader.state import VERSION, check_state, read_state, write_state
 from framefeed.loader.stats import LoaderStats
 from framefeed.plan.lookahead import Budget

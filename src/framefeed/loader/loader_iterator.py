@@ -16,7 +16,7 @@ from framefeed.dataset.frame_dataset import LABELS, FrameDataset
 from framefeed.loader.epochs import across, of_one_epoch
 from framefeed.loader.feed import Feed
 from framefeed.loader.loader_progress import ProgressLine
-from framefeed.loader.separation import Separation
+from framefeed.loader.packet_workers import Separation
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framefeed.prepare.api import PrepareResult, run
-    from framefeed.prepare.gop_report import GopReport, report
+    from framefeed.prepare.gop.gop_report import GopReport, report
 
 _HOME = {"GopReport": "gop_report", "PrepareResult": "api", "report": "gop_report", "run": "api"}
 

@@ -18,12 +18,12 @@ from framefeed.catalog.catalog import BadFile
 from framefeed.catalog.paths import STORE_CATALOG, absolute
 from framefeed.errors import InvalidFile, OutputError
 from framefeed.prepare.codecs import CodecName
-from framefeed.prepare.look import check_pixel_format
+from framefeed.prepare.encoding.picture_format import check_pixel_format
+from framefeed.prepare.encoding.task import Outcome, Task, num_steps
 from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size
 from framefeed.prepare.progress import ProgressBars
 from framefeed.prepare.record import Record
 from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, with_indexes
-from framefeed.prepare.task import Outcome, Task, num_steps
 from framefeed.prepare.values import Prepared
 from framefeed.prepare.workers import prepare_all
 

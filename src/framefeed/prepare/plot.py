@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from framefeed.charts.plots import _apart, _Axis, _mark, escape, number
 from framefeed.charts.scatter import _STYLE, _axis
-from framefeed.prepare.cost import CLIP_LENGTH
-from framefeed.prepare.gop_report import GopReport, GopRow
+from framefeed.prepare.gop.gop_cost import CLIP_LENGTH
+from framefeed.prepare.gop.gop_report import GopReport, GopRow
 
 __all__ = ["report_plot"]
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 
 from framefeed._util.long_wait import Patience, process_state
 from framefeed.errors import OutputError
-from framefeed.prepare.task import Outcome, Task, prepare_video
+from framefeed.prepare.encoding.task import Outcome, Task, prepare_video
 
 __all__ = ["prepare_all", "serve"]
 

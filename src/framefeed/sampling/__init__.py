@@ -7,22 +7,22 @@ The derivation is in docs/sampling.md.
 
 from __future__ import annotations
 
-from framefeed.sampling.correlation import Correlation
-from framefeed.sampling.cost import DecodingCost, Excerpt, decoding_cost, memory_needed
-from framefeed.sampling.effect import bias, design_effect
-from framefeed.sampling.estimate import Components, estimate_correlation, variance_components
-from framefeed.sampling.models import FileFirst, Independent, Model, OneFile, SlidingWindow
-from framefeed.sampling.pair_chances import PairChances
-from framefeed.sampling.pairs import Pairs, find_pairs
-from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import (
+from framefeed.sampling.chances.pair_chances import PairChances
+from framefeed.sampling.chances.pairs import Pairs, find_pairs
+from framefeed.sampling.chances.probabilities import (
     batch_probabilities,
     draw_probabilities,
     place_probabilities,
     probability_range,
 )
+from framefeed.sampling.chances.simulation import simulate_batches
+from framefeed.sampling.correlation import Correlation
+from framefeed.sampling.cost import DecodingCost, Excerpt, decoding_cost, memory_needed
+from framefeed.sampling.effect import bias, design_effect
+from framefeed.sampling.estimate import Components, estimate_correlation, variance_components
+from framefeed.sampling.models import FileFirst, Independent, Model, OneFile, SlidingWindow
+from framefeed.sampling.population import Population
 from framefeed.sampling.rows import Entry, Row, Study
-from framefeed.sampling.simulation import simulate_batches
 from framefeed.sampling.study import default_entries, method_named, study
 from framefeed.sampling.values import FrameValues, measure_luma, read_values
 

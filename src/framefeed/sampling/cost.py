@@ -14,9 +14,9 @@ from framefeed.index.table import PacketTable
 from framefeed.plan import plan_frames, random_frame_cost
 from framefeed.plan.frames import Cursor
 from framefeed.plan.lookahead import Budget, Group, GroupJob, LookAhead, Use
+from framefeed.sampling.chances.probabilities import draw_probabilities
 from framefeed.sampling.models import Model, SlidingWindow
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import draw_probabilities
 
 __all__ = ["DecodingCost", "Excerpt", "decoding_cost", "memory_needed"]
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from framefeed.dataset.orders import Order
+from framefeed.sampling.chances.pairs import find_pairs
+from framefeed.sampling.chances.probabilities import draw_probabilities
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
-from framefeed.sampling.pairs import find_pairs
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import draw_probabilities
 
 __all__ = ["bias", "design_effect"]
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from framefeed.dataset.orders import Order
+from framefeed.sampling.chances.pairs import How
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
-from framefeed.sampling.pairs import How
 
 __all__ = ["Entry", "Row", "Study", "Unbiased"]
 

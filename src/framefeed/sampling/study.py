@@ -15,12 +15,12 @@ from framefeed.catalog.catalog import Catalog
 from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle, resolve
 from framefeed.loader.loader import DEFAULT_MEMORY_SHARE
 from framefeed.plan.randomness import whole_number
+from framefeed.sampling.chances.pairs import find_pairs
+from framefeed.sampling.chances.probabilities import probability_range
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.cost import SAMPLE_FRAMES, Excerpt, decoding_cost, memory_needed
 from framefeed.sampling.models import FileFirst, Independent, Model, SlidingWindow
-from framefeed.sampling.pairs import find_pairs
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import probability_range
 from framefeed.sampling.rows import Entry, Row, Study, Unbiased
 
 __all__ = ["SHARES", "default_entries", "method_named", "study"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from framefeed.errors import ModelError
-from framefeed.infer.layouts import Outputs
+from framefeed.infer.detection.layouts import Outputs
 
 __all__ = ["Engine", "Signature", "check_input", "named_outputs", "parse_names"]
 

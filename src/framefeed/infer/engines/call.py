@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from framefeed.errors import ModelError
+from framefeed.infer.detection.fit import parse_size
 from framefeed.infer.engines.base import DTYPES, Signature
 from framefeed.infer.engines.torch_program import TorchEngine
-from framefeed.infer.fit import parse_size
 
 __all__ = ["import_callable", "is_callable_name", "open_callable"]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from framefeed.errors import MissingBackend, ModelError
+from framefeed.infer.detection.layouts import Outputs
 from framefeed.infer.engines.base import check_input, parse_names
-from framefeed.infer.layouts import Outputs
 
 __all__ = ["OnnxEngine", "runs_on_gpu"]
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from framefeed.errors import ModelError
+from framefeed.infer.detection.layouts import Outputs
 from framefeed.infer.engines.base import Signature, check_input, named_outputs, parse_names
 from framefeed.infer.engines.pt2_check import check_pt2
-from framefeed.infer.layouts import Outputs
 
 __all__ = ["TorchEngine", "open_module", "open_pt2", "open_torchscript"]
 

@@ -1,0 +1,1 @@
+"""One module a command: ``add_parser`` declares the arguments, ``run`` calls the public API."""

@@ -1,0 +1,472 @@
+"""Worker processes that read packets for a loader's threads.
+
+A loader's threads decode, and know what will be needed. Here they get the packets from worker processes instead of
+reading them: groups come in the order of the epoch, and a thread that needs one waits for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from framefeed._util.finalize import closer
+from framefeed._util.long_wait import Patience, process_state
+from framefeed.batch.videos import OpenVideo, Videos
+from framefeed.dataset.frame_dataset import FrameDataset
+from framefeed.errors import FramefeedError, SourceError
+from framefeed.loader.stats import LoaderStats
+from framefeed.packets.group_messages import Asking, GroupReader, Key, Needs, Parcel
+from framefeed.packets.packet_group import PacketGroup, take_group
+from framefeed.source import CutOff, PacketSource
+
+__all__ = ["PacketWorkers", "Separation"]
+
+THREAD = "framefeed-packets"
+
+# How long the thread that takes parcels waits before it looks again whether there is room for a batch.
+PAUSE_SECONDS = 0.002
+
+# How long ending the processes may take; then they are left to torch.
+MAX_END_SECONDS = 10.0
+
+
+# --- the workers --------------------------------------------------------------------------------------------------
+
+
+class PacketWorkers:
+    """Worker processes of a loader, which live on from one epoch to the next.
+
+    Args:
+        dataset: Whose packets they read.
+        count: How many.
+        cache_bytes: What is kept of the packets that they have sent, so that they need not send them again.
+        context: How they are started, ``"fork"`` or ``"spawn"``; None for torch's choice.
+
+    Attributes:
+        cache_bytes: The same.
+        kept: Groups that were kept when the last epoch ended.
+    """
+
+    def __init__(self, dataset: FrameDataset, count: int, cache_bytes: int, context: str | None) -> None:
+        plain = copy.copy(dataset)
+        plain.get_label = None  # that is for the main process
+        self._source = _Wishes()
+        self.cache_bytes = cache_bytes
+        self.kept: dict[Key, PacketGroup] = {}
+        self._loader: DataLoader[Parcel] = DataLoader(
+            GroupReader(plain),
+            batch_sampler=self._source,
+            num_workers=count,
+            collate_fn=GroupReader.collate,
+            multiprocessing_context=context,
+            persistent_workers=True,
+        )
+        # Not held by this object alone: where it goes as part of a cycle, the queues of the processes may be gone
+        # before torch can tell them to end, which then takes ten seconds.
+        self._begun: list[Any] = []
+        weakref.finalize(self, closer.note, _end, self._begun).atexit = False
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether all processes are there that were started."""
+        return all(process.is_alive() for each in self._begun for process in getattr(each, "_workers", ()))
+
+    def end(self) -> None:
+        """Ends the processes. Torch would do so when the last reference goes; a traceback may have one.
+
+        Until then the death of one can raise in the main thread, if any other workers were started there.
+        """
+        _end(self._begun)
+
+    def begin(self, asking: Asking) -> Iterator[Parcel]:
+        """Starts reading for an epoch. Ends the one before.
+
+        In a thread of its own: where torch starts workers in the main thread, the death of one raises there, at any
+        point, with any lock held. Here it is noticed by whoever takes the parcels.
+        """
+        self._source.asking = asking
+        begun: Future[Iterator[Parcel]] = Future()
+        # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
+        thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
+        thread.start()
+        patience = Patience(self.describe)
+        while thread.is_alive():  # workers of the last epoch have to answer
+            thread.join(patience.seconds())
+            patience.tell_if_due()
+        return begun.result()
+
+    def describe(self) -> list[str]:
+        """The workers and what they are doing."""
+        processes = [process for each in self._begun for process in getattr(each, "_workers", ())]
+        return [f"loader worker {place}, {process_state(each.pid)}" for place, each in enumerate(processes)]
+
+    def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
+        try:
+            self._begun[:] = [iter(self._loader)]
+            begun.set_result(self._begun[0])
+        except BaseException as error:
+            begun.set_exception(error)
+
+
+def _end(begun: list[Any]) -> None:
+    """Ends the processes of torch's iterators."""
+    while begun:
+        shut_down = getattr(begun.pop(), "_shutdown_workers", None)
+        if shut_down is not None:
+            # A process that was killed may have held a lock that this waits for.
+            thread = threading.Thread(target=shut_down, name=THREAD, daemon=True)
+            thread.start()
+            thread.join(MAX_END_SECONDS)
+
+
+class _Wishes:
+    """What the present epoch asks for."""
+
+    def __init__(self) -> None:
+        self.asking: Asking | None = None
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        return iter(self.asking or ())
+
+
+class _Shared:
+    """Batches that are gone through twice, by two threads, of which one is ahead of the other."""
+
+    def __init__(self, batches: Iterable[NDArray[np.int64]]) -> None:
+        self._source = iter(batches)
+        self._lock = threading.Lock()
+        self._queues: list[deque[NDArray[np.int64]]] = [deque(), deque()]
+        self._error: Exception | None = None
+
+    def reader(self, which: int) -> Iterator[NDArray[np.int64]]:
+        """One of the two. An error of the source is for the first; the second ends there."""
+        own, other = self._queues[which], self._queues[1 - which]
+        while True:
+            with self._lock:
+                if not own:
+                    batch = self._next(raises=which == 0)
+                    if batch is None:
+                        return
+                    own.append(batch)
+                    other.append(batch)
+                batch = own.popleft()
+            yield batch
+
+    def _next(self, *, raises: bool) -> NDArray[np.int64] | None:
+        if self._error is None:
+            try:
+                return next(self._source, None)
+            except Exception as error:
+                self._error = error
+        if raises:
+            raise self._error
+        return None
+
+
+# --- what has come ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A group that has come.
+
+    Attributes:
+        group: With its packets; or why it could not be read.
+        users: Batches that have come, need it, and have not been handed out.
+        kept: Whether it stays when nobody needs it.
+    """
+
+    group: PacketGroup | FramefeedError
+    users: int = 0
+    kept: bool = False
+
+
+class _Inbox:
+    """Groups that workers have sent, for threads that wait for them.
+
+    Args:
+        dataset: Whose groups they are.
+        kept: Groups that are here already.
+        stats: What is counted into.
+    """
+
+    def __init__(self, dataset: FrameDataset, kept: dict[Key, PacketGroup], stats: LoaderStats) -> None:
+        self._dataset = dataset
+        self._stats = stats
+        self._changed = threading.Condition()
+        self._entries = {key: _Entry(group, kept=True) for key, group in kept.items()}
+        self._batches: deque[Iterable[Key]] = deque()
+        self._end: BaseException | None = None
+        self._ended = False
+        self.closed = False
+
+    def add(self, needs: Needs, parcels: list[Parcel]) -> None:
+        """Takes what a batch needs, and what was sent for it."""
+        sent: dict[Key, PacketGroup | FramefeedError] = {}
+        for parcel in parcels:
+            # What is kept outlives its parcel, whose memory is shared with a worker and is one file that is open.
+            sent.update((key, group.alone() if needs.keys[key] else group) for key, group in parcel.filled())
+            sent.update(parcel.failed)
+        with self._changed:
+            self._stats.bytes_moved += sum(parcel.data.numel() for parcel in parcels)
+            self._stats.groups += len(needs.keys)
+            for key, kept in needs.keys.items():
+                entry = self._entries.get(key)
+                group = sent.get(key)
+                if group is not None:
+                    if entry is None or isinstance(entry.group, FramefeedError):
+                        # Otherwise the memory of the one that is here is not taken twice.
+                        entry = self._entries[key] = _Entry(group, entry.users if entry is not None else 0)
+                elif entry is None:  # it would have been kept, but could not be read
+                    entry = self._entries[key] = _Entry(self._try(key))
+                else:
+                    self._stats.group_hits += 1
+                entry.users += 1
+                entry.kept = kept and isinstance(entry.group, PacketGroup)
+            for key in needs.dropped:
+                if not needs.keys.get(key, False):
+                    self._forget(key)
+            self._batches.append(needs.keys)
+            self._changed.notify_all()
+
+    def kept(self) -> dict[Key, PacketGroup]:
+        """The groups that are kept."""
+        with self._changed:
+            entries = self._entries.items()
+            return {key: each.group for key, each in entries if each.kept and isinstance(each.group, PacketGroup)}
+
+    def deliver(self) -> None:
+        """The next batch has been handed out: what only it needed is let go of."""
+        with self._changed:
+            for key in self._batches.popleft() if self._batches else ():
+                entry = self._entries[key]
+                entry.users -= 1
+                if not entry.users and not entry.kept:
+                    del self._entries[key]
+
+    def _forget(self, key: Key) -> None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.kept = False
+            if not entry.users:
+                del self._entries[key]
+
+    def get(self, key: Key) -> PacketGroup:
+        """A group, when it has come.
+
+        Raises:
+            FramefeedError: It could not be read.
+        """
+        with self._changed:
+            while True:
+                entry = self._entries.get(key)
+                if entry is not None:
+                    break
+                if self._end is not None:
+                    raise self._end
+                if self.closed:
+                    raise SourceError(self._dataset.filenames[key[0]], "the loader was closed")
+                if self._ended:
+                    return self._read(key)
+                self._changed.wait()
+        if isinstance(entry.group, FramefeedError):
+            raise copy.copy(entry.group)
+        return entry.group
+
+    def _try(self, key: Key) -> PacketGroup | FramefeedError:
+        try:
+            return self._read(key)
+        except FramefeedError as error:
+            return error
+
+    def _read(self, key: Key) -> PacketGroup:
+        """A group from its file."""
+        video = self._dataset.videos[key[0]]
+        return take_group(video.index, video.source, key[1])
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more will come."""
+        with self._changed:
+            self._end, self._ended = error, True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody needs anything any more."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+
+class _InboxSource:
+    """Gives the packets of a video out of an inbox."""
+
+    def __init__(self, inbox: _Inbox, file: int, index: Any) -> None:
+        self._inbox = inbox
+        self._file = file
+        self._starts = index.packets.start
+
+    def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yields (number, data) for packets whose numbers rise; waits for groups that have not come."""
+        left = numbers
+        while len(left):
+            # A run begins with the packet that its group starts from, or goes on in a group.
+            group = self._inbox.get((self._file, int(self._starts[left[0]])))
+            inside = np.isin(left, group.packets)
+            count = len(left) if inside.all() else int(np.argmin(inside))
+            if not count:
+                if not group.whole:
+                    raise SourceError(group.key[0], f"packet {int(left[0])} is in no group that was read")
+                left = left[1:]  # an edit list hides it, and no frame needs it
+                continue
+            places = np.searchsorted(group.packets, left[:count])
+            try:
+                for place, data in group.source().read(places):
+                    yield int(group.packets[place]), data
+            except CutOff as error:
+                raise CutOff(int(group.packets[error.packet]), error.reason) from None
+            left = left[count:]
+
+
+class _InboxVideos:
+    """A dataset's files, whose packets come out of an inbox."""
+
+    def __init__(self, videos: Videos, inbox: _Inbox) -> None:
+        self._videos = videos
+        self._inbox = inbox
+        self._opened: dict[
+            int, tuple[OpenVideo, OpenVideo]
+        ] = {}  # as they were opened, and with packets from the inbox
+
+    def __getitem__(self, number: int) -> OpenVideo:
+        video = self._videos[number]
+        found = self._opened.get(number)
+        if found is None or found[0] is not video:
+            source: PacketSource = _InboxSource(self._inbox, number, video.index)
+            found = self._opened[number] = (video, replace(video, source=source))
+        return found[1]
+
+
+# --- an epoch -----------------------------------------------------------------------------------------------------
+
+
+class Separation:
+    """The packets of one epoch.
+
+    Args:
+        workers: Read them.
+        dataset: The dataset.
+        batches: The batches of the epoch.
+        stats: What is counted into.
+
+    Attributes:
+        dataset: The dataset, with packets that come from the workers.
+        batches: The same batches, for whoever decodes them.
+        workers: The workers.
+        failed: Whether these cannot be used any more.
+    """
+
+    def __init__(
+        self,
+        workers: PacketWorkers,
+        dataset: FrameDataset,
+        batches: Iterable[NDArray[np.int64]],
+        stats: LoaderStats,
+    ) -> None:
+        shared = _Shared(batches)
+        kept, workers.kept = workers.kept, {}
+        self._inbox = _Inbox(dataset, kept, stats)
+        self.dataset = copy.copy(dataset)
+        self.dataset.videos = _InboxVideos(dataset.videos, self._inbox)  # type: ignore[assignment]
+        self.batches = shared.reader(0)
+        sizes = ((key, group.num_bytes) for key, group in kept.items())
+        self._asking = Asking(dataset, shared.reader(1), workers.cache_bytes, sizes)
+        # Begun here, and not in the thread: workers may be forked.
+        self._source = workers.begin(self._asking)
+        self._thread: threading.Thread | None = None
+        self.workers = workers
+        self.failed = False
+
+    def start(self, reached: Callable[[], int]) -> None:
+        """Begins to take packets.
+
+        Args:
+            reached: How many batches those who decode may have asked for.
+        """
+        self._thread = threading.Thread(target=self._take, args=(reached,), name=THREAD, daemon=True)
+        self._thread.start()
+
+    def _take(self, reached: Callable[[], int]) -> None:
+        inbox = self._inbox
+        try:
+            for count, (needs, parcels) in enumerate(self._arrivals()):
+                while not inbox.closed and count > reached():
+                    time.sleep(PAUSE_SECONDS)
+                if inbox.closed:
+                    return
+                inbox.add(needs, parcels)
+        except BaseException as error:
+            self.failed = True
+            self.workers.end()
+            inbox.end(error)
+        else:
+            inbox.end()
+
+    def _arrivals(self) -> Iterator[tuple[Needs, list[Parcel]]]:
+        """What batches need, and what was sent for each."""
+        early: deque[Parcel] = deque()
+        asked = self._asking.needs
+        while True:
+            if not asked:  # it asks for more when something comes
+                parcel = self._next_parcel()
+                if parcel is not None:
+                    early.append(parcel)
+                elif not asked:
+                    return
+                continue
+            needs = asked.popleft()
+            yield needs, [early.popleft() if early else self._sent() for _ in range(needs.parcels)]
+
+    def _sent(self) -> Parcel:
+        parcel = self._next_parcel()
+        if parcel is None:
+            raise RuntimeError("the DataLoader workers have sent less than they were asked for")
+        return parcel
+
+    def _next_parcel(self) -> Parcel | None:
+        """What a worker has sent; None after the last."""
+        try:
+            return next(self._source, None)
+        except (OSError, EOFError) as error:
+            if "DataLoader worker" in str(error):  # what a worker has raised
+                raise
+            # The connection is gone: no file is to blame.
+            reason = f"{error}: it was killed, perhaps because memory ran out"
+            raise RuntimeError(f"a DataLoader worker ended while it sent packets ({reason})") from error
+
+    def deliver(self) -> None:
+        """A batch has been handed out."""
+        self._inbox.deliver()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._inbox.close()
+
+    def join(self, seconds: float) -> bool:
+        """Waits until the workers can be used for another epoch; returns whether they can."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        self.workers.kept = self._inbox.kept()
+        return True

@@ -1,0 +1,103 @@
+"""Decoded pictures -> pictures as an output has them, by FFmpeg's filters: cut, resized, turned, in its format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import av
+import av.filter
+
+from framefeed.prepare.encoding.picture_format import FULL_RANGE, UNSPECIFIED, Look, is_rgb
+
+__all__ = ["Converter"]
+
+# Bicubic is widened by libswscale as pictures get smaller, so that nothing is left out. The other two make the result
+# the same on all processors, and rounding exact.
+_SCALING = "bicubic+accurate_rnd+bitexact"
+
+_TURNS = {0: (), 1: ("transpose=cclock",), 2: ("hflip", "vflip"), 3: ("transpose=clock",)}
+_SYMMETRIC = ("yuv420p", "yuv420p10le", "yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "gbrp10le")
+
+
+class Converter:
+    """Converts the pictures of one video.
+
+    Args:
+        look: What is wanted.
+        num_threads: Of the filters.
+
+    Attributes:
+        sizes: Sizes of pictures that came, as they are stored.
+        interlaced: Whether one of them said that it is made of two fields.
+    """
+
+    def __init__(self, look: Look, num_threads: int = 1) -> None:
+        self._look = look
+        self._num_threads = num_threads
+        self._graphs: dict[tuple[Any, ...], av.filter.Graph | None] = {}
+        self.sizes: set[tuple[int, int]] = set()
+        self.interlaced = False
+
+    def __call__(self, picture: Any) -> Any:
+        """A picture ready to be encoded; what came is not to be used any more."""
+        look = self._look
+        rgb = is_rgb(picture.format.name)
+        self.sizes.add((picture.width, picture.height))
+        self.interlaced |= bool(picture.interlaced_frame)
+        if not rgb:
+            # What the container says counts where the stream says nothing. The same for all, or filters begin anew.
+            if picture.colorspace == UNSPECIFIED:
+                picture.colorspace = look.color_space
+            full = picture.format.name.startswith("yuvj") or (picture.color_range or look.color_range) == FULL_RANGE
+            picture.color_range = FULL_RANGE if full else picture.color_range or look.color_range
+        key = (picture.width, picture.height, picture.format.name, picture.colorspace, picture.color_range)
+        if key not in self._graphs:
+            self._graphs[key] = self._make_graph(*key, rgb)
+        graph = self._graphs[key]
+        if graph is not None:
+            picture.pts = 0
+            graph.vpush(picture)
+            picture = graph.vpull()
+        picture.pict_type = 0  # or the encoder would take the source's keyframes for its own
+        return picture
+
+    def _make_graph(
+        self, width: int, height: int, pix_fmt: str, space: int, extent: int, rgb: bool
+    ) -> av.filter.Graph | None:
+        steps = self._steps(width, height, pix_fmt, extent, rgb)
+        if not steps:
+            return None
+        graph = av.filter.Graph()
+        graph.threads = self._num_threads
+        colors = "" if rgb else f":colorspace={space}:range={extent}"
+        nodes = [graph.add("buffer", f"video_size={width}x{height}:pix_fmt={pix_fmt}:time_base=1/1{colors}")]
+        for step in steps:
+            name, _, arguments = step.partition("=")
+            nodes.append(graph.add(name, arguments or None))
+        nodes.append(graph.add("buffersink"))
+        graph.link_nodes(*nodes).configure()
+        return graph
+
+    def _steps(self, width: int, height: int, pix_fmt: str, extent: int, rgb: bool) -> list[str]:
+        look = self._look
+        size = (width & ~1, height & ~1)
+        steps = [] if size == (width, height) else [f"crop={size[0]}:{size[1]}:0:0"]
+        scaled = (look.scaled_width, look.scaled_height)
+        turns = [*(("hflip",) if look.orientation.mirrored else ()), *_TURNS[look.orientation.quarter_turns]]
+        to = look.pix_fmt
+        if look.orientation.swaps_sides and to not in _SYMMETRIC:
+            # Chroma that is halved in one direction only would be halved in the other one afterwards.
+            to = "yuv444p10le" if to.endswith("10le") else "yuv444p"
+            turns.append(f"scale=flags={_SCALING}")
+            turns.append(f"format={look.pix_fmt}")
+        if size != scaled or pix_fmt != to:
+            steps += [self._scale(scaled, extent, rgb), f"format={to}"]
+        return steps + turns
+
+    def _scale(self, size: tuple[int, int], extent: int, rgb: bool) -> str:
+        step = f"scale={size[0]}:{size[1]}:flags={_SCALING}:interl=-1"
+        if rgb and not is_rgb(self._look.pix_fmt):
+            return f"{step}:out_color_matrix=bt709:out_range=limited"
+        if not rgb and extent == FULL_RANGE:
+            return f"{step}:in_range=full:out_range=full"
+        return step

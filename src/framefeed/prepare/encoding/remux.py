@@ -1,0 +1,83 @@
+"""Videos that are as they should be: their packets are taken over, bit for bit, into a new container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from framefeed.index.bitstream import PacketKind
+from framefeed.index.containers.container import open_container
+from framefeed.index.table import DISCARD
+from framefeed.index.video_index import VideoIndex
+from framefeed.media.media import PathMedia
+from framefeed.prepare.encoding.audio import AudioCopy
+from framefeed.prepare.encoding.check import has_groups_of
+from framefeed.prepare.encoding.picture_format import Look, plain_name
+from framefeed.prepare.encoding.timeline import Timeline
+from framefeed.prepare.encoding.write import Progress, copy_packets
+from framefeed.prepare.options import Options
+from framefeed.source import media_of, open_source
+
+__all__ = ["can_be_kept", "remux"]
+
+_ODD = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD | PacketKind.MULTIPLE) | DISCARD
+
+
+def can_be_kept(index: VideoIndex, look: Look, options: Options) -> bool:
+    """Whether a video has everything that is asked for already, but for its container.
+
+    Quality is not looked at: no file says what it was encoded with.
+    """
+    stream, packets = index.stream, index.packets
+    return (
+        options.fps is None
+        and not options.force
+        and index.stored is None
+        and stream.codec == options.codec
+        and (stream.width, stream.height) == (look.width, look.height)
+        and not stream.orientation
+        and plain_name(stream.pix_fmt or "") == look.pix_fmt
+        and (options.b_frames > 0 or stream.reorder_depth == 0)
+        # One packet is one frame, and all are shown: nothing stays behind in the file that no reader needs.
+        and len(packets) == index.num_frames
+        and not packets.has(_ODD).any()
+        and has_groups_of(index, options.gop)
+    )
+
+
+def remux(
+    path: Path,
+    index: VideoIndex,
+    timeline: Timeline,
+    options: Options,
+    *,
+    audio: AudioCopy | None = None,
+    progress: Progress = lambda frames: None,
+) -> None:
+    """Writes the packets of a video that can be kept.
+
+    Raises:
+        WriteFailed: The file cannot be written.
+    """
+    with open_container(PathMedia(index.path)) as container:
+        template = container.streams[index.stream.stream_index]
+        copy_packets(
+            path,
+            _packets(index),
+            timeline,
+            template,
+            options,
+            reorder_depth=index.stream.reorder_depth,
+            audio=audio,
+            progress=progress,
+        )
+
+
+def _packets(index: VideoIndex) -> Iterator[tuple[bytes | memoryview, bool, int]]:
+    table = index.packets
+    frame_of = np.empty(len(table), np.int64)
+    frame_of[table.frames] = np.arange(index.num_frames)
+    for number, data in open_source(index, media_of(index)).read(np.arange(len(table))):
+        yield data, bool(table.start[number] == number), int(frame_of[number])

@@ -1,0 +1,213 @@
+"""Writes an output: encoded pictures, or packets of the source, at exact times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import av
+import av.error
+
+from framefeed._util.encoders import usual_priority
+from framefeed.errors import InvalidFile
+from framefeed.prepare.codecs import ENCODERS, encoder_options
+from framefeed.prepare.encoding.audio import AudioCopy
+from framefeed.prepare.encoding.picture_format import Look
+from framefeed.prepare.encoding.timeline import Timeline, nominal_rate
+from framefeed.prepare.options import Options
+
+__all__ = ["EXACT", "Progress", "WriteFailed", "copy_packets", "encode"]
+
+Progress = Callable[[int], None]
+"""``progress(frames)``: so many more frames are done."""
+
+EXACT = ("mp4", "mov")
+"""Containers that have any time; the others have whole milliseconds."""
+
+MIN_SCALE = 10_000  # ticks a second that FFmpeg's MP4 muxer would choose at least
+_FORMATS = {"mkv": "matroska"}
+
+
+class WriteFailed(Exception):
+    """The output cannot be written: a full disk, or the like. Nothing is wrong with the source."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # FFmpeg's are such, too
+        raise WriteFailed(error.strerror or str(error)) from error
+
+
+class _OutputFile:
+    """A container that is being written, with one video stream and maybe sound.
+
+    Packets come in decode order. Their times are those of a timeline, whatever they were before.
+    """
+
+    def __init__(self, path: Path, options: Options, timeline: Timeline, audio: AudioCopy | None) -> None:
+        self._path = path
+        self._timeline = timeline
+        self._audio = audio
+        self._count = 0
+        self._delay: int | None = None
+        self.stream: Any = None
+        settings = {}
+        if options.container in EXACT:
+            scale = timeline.time_base.denominator
+            while scale < MIN_SCALE:
+                scale *= 2
+            # Edit lists, which say when the first frame is shown, go by the movie's clock: let it be the track's.
+            settings = {"movflags": "faststart", "video_track_timescale": str(scale), "movie_timescale": str(scale)}
+        with _writing():
+            self.container = av.open(path, "w", _FORMATS.get(options.container, options.container), options=settings)
+
+    def __enter__(self) -> _OutputFile:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            with suppress(Exception):  # the first error is the one to tell
+                self.container.close()
+            return
+        if self._audio is not None:
+            for packet in self._audio.until(None):
+                self._mux(packet)
+        with _writing():
+            self.container.close()
+            with self._path.open("rb+") as file:
+                os.fsync(file.fileno())
+
+    def write_all(self, packets: Iterable[Any]) -> None:
+        """Writes the next packets of an encoder that counts frames."""
+        for packet in packets:
+            # What decoding has to be ahead of the first frame: some encoders tell it in no other way.
+            self.write(packet, packet.pts, max(0, -packet.dts))
+
+    def write(self, packet: Any, frame: int, reorder_depth: int) -> None:
+        """Writes the next packet, which shows that frame of the output.
+
+        Args:
+            packet: The packet.
+            frame: Its place in presentation order.
+            reorder_depth: By how many places packets may come later than their frames' places; the first one's counts.
+        """
+        timeline = self._timeline
+        if self._delay is None:
+            # What decoding times have to be ahead, for none to lie behind the time when its frame is shown.
+            depth = min(reorder_depth, len(timeline) - 1)
+            self._delay = int((timeline.pts[depth:] - timeline.pts[: len(timeline) - depth]).max())
+        packet.pts = int(timeline.pts[frame])
+        packet.dts = int(timeline.pts[self._count]) - self._delay
+        packet.duration = int(timeline.duration[frame])
+        packet.time_base = timeline.time_base
+        packet.stream = self.stream
+        if packet.dts > packet.pts:
+            raise InvalidFile(self._path, f"frame {frame} comes out of the encoder later than it said")
+        if self._audio is not None:
+            for sound in self._audio.until(packet.dts * timeline.time_base):
+                self._mux(sound)
+        self._mux(packet)
+        self._count += 1
+
+    def _mux(self, packet: Any) -> None:
+        with _writing():
+            self.container.mux(packet)
+
+
+def encode(
+    path: Path,
+    pictures: Iterable[Any],
+    timeline: Timeline,
+    look: Look,
+    options: Options,
+    *,
+    audio: AudioCopy | None = None,
+    progress: Progress = lambda frames: None,
+) -> None:
+    """Encodes pictures into a file.
+
+    Args:
+        path: The file.
+        pictures: One for each frame of the timeline, as ``look`` has them.
+        timeline: When they are shown.
+        look: What they look like.
+        options: How to encode them.
+        audio: Sound to be put beside them.
+        progress: Called as frames are encoded.
+
+    Raises:
+        WriteFailed: The file cannot be written.
+    """
+    encoder = ENCODERS[options.codec]
+    rate = nominal_rate(timeline)
+    with _OutputFile(path, options, timeline, audio) as output:
+        stream = cast("av.VideoStream", output.container.add_stream(encoder.name, rate=rate))
+        output.stream = stream
+        context = stream.codec_context
+        stream.width, stream.height, stream.pix_fmt = look.width, look.height, look.pix_fmt
+        context.options = encoder_options(options)
+        context.gop_size = options.gop
+        context.max_b_frames = options.b_frames
+        # The encoder counts frames, and true times are put on its packets: so no encoder rounds them.
+        context.time_base = 1 / rate
+        stream.time_base = timeline.time_base
+        if look.sample_aspect_ratio is not None:
+            context.sample_aspect_ratio = look.sample_aspect_ratio
+        if encoder.tag is not None and options.container in EXACT:
+            context.codec_tag = encoder.tag
+        context.colorspace, context.color_range = look.color_space, look.color_range
+        context.color_primaries, context.color_trc = look.color_primaries, look.color_transfer
+        if audio is not None:
+            audio.add_to(output.container)
+        with usual_priority():
+            context.open(strict=False)
+        for number, picture in enumerate(pictures):
+            picture.pts, picture.time_base = number, context.time_base
+            output.write_all(stream.encode(picture))
+            progress(1)
+        output.write_all(stream.encode(None))
+
+
+def copy_packets(
+    path: Path,
+    packets: Iterable[tuple[bytes | memoryview, bool, int]],
+    timeline: Timeline,
+    template: Any,
+    options: Options,
+    *,
+    reorder_depth: int,
+    audio: AudioCopy | None = None,
+    progress: Progress = lambda frames: None,
+) -> None:
+    """Puts packets of a video into another file.
+
+    Args:
+        path: The file.
+        packets: Data of each, whether it is a keyframe, and the frame that it shows; in decode order.
+        timeline: When frames are shown.
+        template: The stream that they come from, as PyAV has it.
+        options: Name the container.
+        reorder_depth: By how many places a packet may come later than its frame's place.
+        audio: Sound to be put beside them.
+        progress: Called as packets are written.
+
+    Raises:
+        WriteFailed: The file cannot be written.
+    """
+    with _OutputFile(path, options, timeline, audio) as output:
+        # Not as a stream of an encoder's: there may be none of that name.
+        output.stream = output.container.add_stream_from_template(template, opaque=True)
+        output.stream.time_base = timeline.time_base
+        if audio is not None:
+            audio.add_to(output.container)
+        for data, is_key, frame in packets:
+            packet: av.Packet[Any] = av.Packet(len(data))
+            packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+            packet.is_keyframe = is_key
+            output.write(packet, frame, reorder_depth)
+            progress(1)
