@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, share: float, known: bool) -> tuple[float
             batch["default"].flatten()[0].item()  # on a GPU it is there then
     took = time.perf_counter() - begin
     stats = loader.stats()
-    return stats.frames_delivered / took, stats.frames_decoded / stats.frames_delivered
+    return stats.frames_delivered / took, stats.packets_decoded / stats.frames_delivered
 
 
 def main() -> None:

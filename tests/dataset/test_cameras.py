@@ -321,7 +321,7 @@ def test_a_camera_is_an_error_or_masked(spoil: Callable[[Path], None], why: str,
         MultiCameraDataset(_index(copy))
     dataset = MultiCameraDataset(_index(copy), missing="mask", processing=PLAIN)
     assert len(dataset) == 24
-    (told,) = dataset.report
+    (told,) = dataset.missing_cameras
     assert str(copy / "one") in told
     batches = [list(range(low, low + 6)) for low in range(0, 24, 6)]
     found = direct(dataset, batches)
@@ -353,8 +353,8 @@ def test_the_first_camera_may_be_missing_too(copy: Path) -> None:
     noisy(str(copy / "one" / "right.mp4"), 5)
     loader = VideoLoader(dataset, 4, drop_last=False, on_error="skip")
     kept = sum(len(batch["frames"]) for batch in loader)
-    assert kept == len(dataset) - len(loader.report) < len(dataset)
-    assert {skipped.path for skipped in loader.report} == {str(copy / "one" / "right.mp4")}
+    assert kept == len(dataset) - len(loader.skipped) < len(dataset)
+    assert {skipped.path for skipped in loader.skipped} == {str(copy / "one" / "right.mp4")}
 
 
 def test_frames_that_no_description_shows_do_not_count(copy: Path) -> None:
@@ -390,7 +390,7 @@ def test_damage_within_a_file_is_told_when_it_is_read(copy: Path) -> None:
     assert len(good) == 2 * (24 - len(bad))
     loader = VideoLoader(dataset, 3, drop_last=False, on_error="skip")
     assert [number for batch in loader for number in numbers_in(batch["frames"])] == good
-    assert [skipped.sample for skipped in loader.report] == [number for number, _ in bad]
+    assert [skipped.sample for skipped in loader.skipped] == [number for number, _ in bad]
     assert soon(lambda: loader_threads() == 0)
 
 
@@ -462,7 +462,7 @@ def test_cameras_that_begin_at_different_times(tmp_path: Path) -> None:
     assert [dataset[number]["mask"].tolist() for number in range(12)] == [[True, number >= 3] for number in range(12)]
     assert not dataset[2]["frames"][1].any()
     assert [_numbers(dataset, number) for number in range(3, 12)] == [[n, 97 + n] for n in range(3, 12)]
-    assert "3 frames" in dataset.report[0]
+    assert "3 frames" in dataset.missing_cameras[0]
     loaded = list(VideoLoader(dataset, 4, memory_budget=0))
     assert differences(loaded, direct(dataset, [range(low, low + 4) for low in (0, 4, 8)])) == []
     generous = MultiCameraDataset(given, synchronise="time", tolerance_seconds=0.1, processing=PLAIN)

@@ -105,7 +105,7 @@ def test_a_time_without_a_frame_is_an_error_that_says_what_would_do(clip_folder:
     with pytest.warns(UserWarning, match=r"left out 1 of 2 files: .*vfr\.mkv") as warned:
         dataset = VideoDataset([vfr, thirty], delta_timestamps=LEROBOT, on_error="skip")
     assert [Path(warning.filename) for warning in warned] == [Path(__file__)]
-    assert dataset.filenames == (thirty,) and [bad.path for bad in dataset.report] == [vfr]
+    assert dataset.filenames == (thirty,) and [bad.path for bad in dataset.unreadable] == [vfr]
 
 
 def test_tolerance_and_rounded_times(clip_folder: Path) -> None:

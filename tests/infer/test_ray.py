@@ -21,7 +21,7 @@ from framefeed.cli import main
 from framefeed.infer import ray as ray_module
 from framefeed.infer.execution.segments import Segment
 from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
-from framefeed.infer.options import Options
+from framefeed.infer.options import InferOptions
 from framefeed.infer.ray import RayOptions, ray_options
 from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE, check_rows
@@ -194,7 +194,7 @@ class InProcess:
     def choose_device(self, device: str) -> str:
         return device
 
-    def use(self, options: Options) -> InProcess:
+    def use(self, options: InferOptions) -> InProcess:
         self._actor = ray_module._Actor(pickle.loads(pickle.dumps(self._model)), options)
         return self
 

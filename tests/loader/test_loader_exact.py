@@ -610,7 +610,7 @@ def test_enough_memory_decodes_everything_once(order: str, sequences: str, clip_
         for batch in batches
     )
     assert stats.hits + stats.misses == frames
-    assert stats.skipped == 0 and loader.report == []
+    assert stats.skipped == 0 and loader.skipped == []
     if truth.length == 1:
         assert 1.0 <= stats.decoded_per_delivered <= 1.03
     else:  # each frame is in up to five samples
@@ -686,8 +686,8 @@ def test_different_sizes_are_skipped_where_that_is_wanted(clip_folder: Path) -> 
     loader = VideoLoader(dataset, 16, drop_last=False, on_error="skip")
     good = within(10, lambda: list(loader))
     assert [len(batch["labels"]) for batch in good] == [16, 16, 16, 12, 16, 16, 4]
-    assert [skipped.sample for skipped in loader.report] == [60, 61, 62, 63]
-    assert {skipped.path for skipped in loader.report} == {paths[1]}
+    assert [skipped.sample for skipped in loader.skipped] == [60, 61, 62, 63]
+    assert {skipped.path for skipped in loader.skipped} == {paths[1]}
     assert loader.stats().skipped == 4
 
 
@@ -737,7 +737,7 @@ def test_damage_in_a_group(name: str, packet: int, clip_folder: Path, tmp_path: 
             }
             assert found.keys() == alone.keys()
             assert all(torch.equal(found[start], alone[start]) for start in alone)
-            assert {dataset.locate(skipped.sample) for skipped in loader.report} == (
+            assert {dataset.locate(skipped.sample) for skipped in loader.skipped} == (
                 {dataset.locate(number) for number in range(len(dataset))} - alone.keys()
             )
             assert loader.stats().memory_peak <= budget

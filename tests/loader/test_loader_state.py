@@ -224,7 +224,7 @@ def test_state_after_skipped_batches(paths: list[str], tmp_path: Path) -> None:
         seen.append(help.rows(batch))
         states.append(_json(loader.state_dict()))
     assert [state["batch"] for state in states] == [1, 2, *range(6, 19)]
-    assert len(loader.report) == 7
+    assert len(loader.skipped) == 7
     for position, state in enumerate(states[:-1], start=1):
         again.load_state_dict(state)
         assert help.epoch_rows(again) == seen[position:]

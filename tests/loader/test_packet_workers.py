@@ -243,7 +243,7 @@ def test_damage_in_a_group(name: str, packet: int, clip_folder: Path, tmp_path: 
     for workers in (0, 1):
         loader = VideoLoader(dataset, 4, shuffle=True, drop_last=False, on_error="skip", num_workers=workers)
         batches = within(60, lambda loader=loader: list(loader))  # type: ignore[misc]
-        report = sorted((skipped.sample, skipped.reason) for skipped in loader.report)
+        report = sorted((skipped.sample, skipped.reason) for skipped in loader.skipped)
         assert report
         found.append((report, {label: t for b in batches for label, t in zip(b["labels"], b["small"], strict=True)}))
     assert found[0][0] == found[1][0]
@@ -271,9 +271,9 @@ def test_a_worker_that_is_killed_while_it_sends(truth: Truth, monkeypatch: pytes
     """No file is blamed."""
     begin = PacketWorkers.begin
 
-    def break_off(self: PacketWorkers, asking: Any) -> Iterator[Any]:
-        parcels = begin(self, asking)
-        yield next(parcels)
+    def break_off(self: PacketWorkers, requester: Any) -> Iterator[Any]:
+        messages = begin(self, requester)
+        yield next(messages)
         raise ConnectionResetError(104, "Connection reset by peer")
 
     monkeypatch.setattr(PacketWorkers, "begin", break_off)

@@ -12,7 +12,7 @@ import pytest
 from framefeed import UnsupportedCodec
 from framefeed.prepare.codecs import ENCODERS, encoder_options
 from framefeed.prepare.encoding.picture_format import check_pixel_format
-from framefeed.prepare.options import Options, parse_fps, parse_size
+from framefeed.prepare.options import PrepareOptions, parse_fps, parse_size
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ from framefeed.prepare.options import Options, parse_fps, parse_size
 )
 def test_what_is_not_possible(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Options(**wrong)
+        PrepareOptions(**wrong)
 
 
 def test_defaults_are_the_encoders() -> None:
     for codec, encoder in ENCODERS.items():
-        options = Options(codec=codec)  # type: ignore[arg-type]
+        options = PrepareOptions(codec=codec)  # type: ignore[arg-type]
         assert (options.crf, options.preset) == (encoder.crf, encoder.preset)
         assert str(encoder.crf) in encoder_options(options).values()
         check_pixel_format(options)  # the encoder is there
@@ -51,7 +51,7 @@ def test_defaults_are_the_encoders() -> None:
 
 @pytest.mark.parametrize("width", [96, 112, 192])
 def test_the_same_bytes_again(width: int) -> None:
-    options = Options(preset="medium", gop=12, b_frames=3)
+    options = PrepareOptions(preset="medium", gop=12, b_frames=3)
     y, x = np.mgrid[:96, :width]
     noise = np.random.default_rng(0).integers(0, 21, (96, width))
     pictures = [
@@ -72,18 +72,18 @@ def test_the_same_bytes_again(width: int) -> None:
 
 
 def test_pixel_formats() -> None:
-    check_pixel_format(Options(codec="hevc", pixel_format="yuv420p10le"))
+    check_pixel_format(PrepareOptions(codec="hevc", pixel_format="yuv420p10le"))
     with pytest.raises(
         UnsupportedCodec, match=r"does not take the pixel format yuv410p; possible are auto, keep, yuv4"
     ):
-        check_pixel_format(Options(pixel_format="yuv410p"))
+        check_pixel_format(PrepareOptions(pixel_format="yuv410p"))
 
 
 def test_identity_tells_options_apart() -> None:
-    assert Options().identity() == Options().identity()
-    assert Options(fps=Fraction(30)).identity()["fps"] == "30"
-    assert Options(size=(64, 48)).identity()["size"] == "64x48"
-    assert len({str(Options(gop=gop).identity()) for gop in (1, 2, 3)}) == 3
+    assert PrepareOptions().identity() == PrepareOptions().identity()
+    assert PrepareOptions(fps=Fraction(30)).identity()["fps"] == "30"
+    assert PrepareOptions(size=(64, 48)).identity()["size"] == "64x48"
+    assert len({str(PrepareOptions(gop=gop).identity()) for gop in (1, 2, 3)}) == 3
 
 
 def test_sizes_and_rates() -> None:

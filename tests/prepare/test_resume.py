@@ -16,7 +16,7 @@ import pytest
 
 from framefeed import prepare
 from framefeed.prepare import api
-from framefeed.prepare.encoding.task import Outcome, Task, prepare_video
+from framefeed.prepare.encoding.task import Task, TaskResult, prepare_video
 from framefeed.prepare.record import Record
 from framefeed.testing.samples import write_clip
 from prepare.helpers import content, in_this_process
@@ -142,9 +142,9 @@ def test_ended_before_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_fails_is_tried_again(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(tasks: list[Task], *_: Any) -> Generator[Outcome, None, None]:
+    def failing(tasks: list[Task], *_: Any) -> Generator[TaskResult, None, None]:
         for task in tasks:
-            yield Outcome(task.number, error="out of luck") if task.stem == "1" else prepare_video(task)
+            yield TaskResult(task.number, error="out of luck") if task.stem == "1" else prepare_video(task)
 
     monkeypatch.setattr(api, "prepare_all", failing)
     result = prepare.run(videos, tmp_path / "out", **QUICK)

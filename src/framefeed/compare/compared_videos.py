@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from framefeed.compare.truth import Painted, Seen, Truth
+from framefeed.compare.truth import DecodedTruth, PaintedTruth, Truth
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.testing.samples import write_clip
 from framefeed.testing.scenes import scene_painter
 from framefeed.types import Orientation
 
-__all__ = ["REFERENCES", "TINY", "Video", "generate", "open_video"]
+__all__ = ["REFERENCES", "TINY", "ComparedVideo", "generate", "open_video"]
 
 
 @dataclass(frozen=True)
-class Video:
+class ComparedVideo:
     """A video that readers are compared on.
 
     Attributes:
@@ -51,7 +51,9 @@ TINY = ("h264_gop12", "h264_gop60")
 _COMMON = {"frames": 500, "width": 640, "height": 360}
 
 
-def generate(folder: Path, names: Sequence[str], report: Callable[[int, int], None], **changes: Any) -> list[Video]:
+def generate(
+    folder: Path, names: Sequence[str], report: Callable[[int, int], None], **changes: Any
+) -> list[ComparedVideo]:
     """Reference clips, encoded where they are not there yet.
 
     Args:
@@ -69,12 +71,12 @@ def generate(folder: Path, names: Sequence[str], report: Callable[[int, int], No
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_clip(path, threads=2, painter=scene_painter(spec["width"], spec["height"]), **spec)
-        videos.append(_video(name, path, Painted(), generated=True))
+        videos.append(_video(name, path, PaintedTruth(), generated=True))
     report(len(names), len(names))
     return videos
 
 
-def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> Video:
+def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> ComparedVideo:
     """One of the user's videos.
 
     Args:
@@ -84,11 +86,11 @@ def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> Video
     """
     index = VideoIndex.scan(path)
     turned = index.stream.orientation != Orientation()
-    truth = Seen(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
+    truth = DecodedTruth(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
     return _video(name, path, truth, generated=False, index=index)
 
 
-def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: VideoIndex | None = None) -> Video:
+def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: VideoIndex | None = None) -> ComparedVideo:
     index = index or VideoIndex.scan(path)
     stream, packets = index.stream, index.packets
     _, lengths = np.unique(packets.start[packets.frames], return_counts=True)
@@ -103,4 +105,4 @@ def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: Video
         "seconds": round(float(index.duration_seconds), 3),
         "generated": generated,
     }
-    return Video(name, path, truth, index.num_frames, facts)
+    return ComparedVideo(name, path, truth, index.num_frames, facts)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from framefeed.convert.cpu.swscale import scaler_for
 
-__all__ = ["WAYS", "Conversion", "conversions", "turn"]
+__all__ = ["WAYS", "RgbConversion", "conversions", "turn"]
 
 # libswscale: bicubic, bilinear, fast bilinear, nearest; plain, accurate, with chroma at full width, both.
 _SCALERS = (0x4, 0x2, 0x1, 0x10)
@@ -25,7 +25,7 @@ WAYS = tuple(itertools.product((False, True), range(4)))
 
 
 @dataclass(frozen=True)
-class Conversion:
+class RgbConversion:
     """One way to RGB.
 
     Attributes:
@@ -61,15 +61,15 @@ class Conversion:
         return made[..., ::-1] if self.swapped else made
 
 
-def conversions(*, likely: bool = False) -> Iterator[Conversion]:
+def conversions(*, likely: bool = False) -> Iterator[RgbConversion]:
     """All that are known, or those that most libraries have."""
-    yield Conversion(None)
+    yield RgbConversion(None)
     if likely:
         choices = itertools.product((None,), (0, 5), (False, True), _EXTRAS[:2], _SCALERS[:2])
     else:
         choices = itertools.product((None, True, False), _MATRICES, (False, True), _EXTRAS, _SCALERS)
     for full, matrix, swapped, extra, scaler in choices:
-        yield Conversion(scaler | extra, matrix, full, swapped)
+        yield RgbConversion(scaler | extra, matrix, full, swapped)
 
 
 def turn(picture: NDArray[np.uint8], way: tuple[bool, int]) -> NDArray[np.uint8]:

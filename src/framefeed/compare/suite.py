@@ -19,7 +19,7 @@ from typing import Any
 
 from framefeed._util.atomic_write import write
 from framefeed._util.versions import installed_version
-from framefeed.compare.compared_videos import Video
+from framefeed.compare.compared_videos import ComparedVideo
 from framefeed.compare.config import Config, requests
 from framefeed.compare.provenance import machine, stamped
 from framefeed.compare.reader_process import Job, ReaderFailed, Timed, Worker, reader_class
@@ -36,7 +36,7 @@ BEGIN_LIMIT = 20.0  # seconds that the first request may take, with what is done
 
 
 @dataclass
-class Entry:
+class CaseReader:
     """One reader in one case.
 
     Attributes:
@@ -58,7 +58,7 @@ class Entry:
     runs: list[Timed] = field(default_factory=list)
     error: str | None = None
 
-    def prepare(self, video: Video) -> None:
+    def prepare(self, video: ComparedVideo) -> None:
         """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest.
 
         A mode that takes much longer than one that is right is given up: some libraries would take minutes.
@@ -121,7 +121,7 @@ class Entry:
             except ReaderFailed as error:
                 self.error = str(error)
 
-    def result(self, video: Video, case: str, size: int, device: str) -> dict[str, Any]:
+    def result(self, video: ComparedVideo, case: str, size: int, device: str) -> dict[str, Any]:
         """For the document."""
         job = self.jobs[self.mode]
         rates = [job.num_frames / run.seconds for run in self.runs] if self.error is None else []
@@ -155,11 +155,11 @@ class Entry:
 class _Cell:
     """One case on one video at one batch size on one device."""
 
-    video: Video
+    video: ComparedVideo
     case: str
     size: int
     device: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CaseReader] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -190,7 +190,7 @@ class Bench:
     def __init__(
         self,
         config: Config,
-        videos: Sequence[Video],
+        videos: Sequence[ComparedVideo],
         output: Path,
         *,
         command: str = "",
@@ -256,7 +256,7 @@ class Bench:
         for name, worker in self._workers.items():
             if asked and cell.device in reader_class(name).devices:
                 report(f"{cell.name}: checking {name}")
-                entry = Entry(worker, self._jobs(name, cell.video, cell.device, asked))
+                entry = CaseReader(worker, self._jobs(name, cell.video, cell.device, asked))
                 entry.prepare(cell.video)
                 cell.entries.append(entry)
 
@@ -267,7 +267,7 @@ class Bench:
             report(f"{cell.name}: {entry.worker.reader}")
             entry.time()
 
-    def _jobs(self, name: str, video: Video, device: str, asked: list[list[int]]) -> dict[str, Job]:
+    def _jobs(self, name: str, video: ComparedVideo, device: str, asked: list[list[int]]) -> dict[str, Job]:
         modes = reader_class(name).modes
         chosen = modes if self._config.mode == "best" else (self._config.mode,)
         least = self._config.least_seconds

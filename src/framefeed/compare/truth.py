@@ -27,13 +27,13 @@ import av.error
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.compare.conversions import WAYS, Conversion, conversions, turn
+from framefeed.compare.conversions import WAYS, RgbConversion, conversions, turn
 from framefeed.errors import InvalidFile
 from framefeed.media.media import PathMedia
 from framefeed.media.opening import open_input
 from framefeed.testing.scenes import read_strip
 
-__all__ = ["Look", "Painted", "Pictures", "Seen", "Sight", "Truth", "Verdict", "Wrong"]
+__all__ = ["DecodedTruth", "Look", "PaintedTruth", "Pictures", "Sight", "Truth", "Verdict", "Wrong"]
 
 NEAR = 16  # neighbours on either side that a frame is compared with
 ATTEMPTS = 6  # pictures that a conversion is looked for with
@@ -41,7 +41,7 @@ MISSES = 2  # of these that may show nothing that is known
 LIMIT = 32  # levels of 255 that a conversion may be off; more is another picture
 MOST = 96  # frames that are compared within a tolerance, which takes long
 
-_Way = tuple[Conversion, tuple[bool, int]]
+_Way = tuple[RgbConversion, tuple[bool, int]]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Truth(Protocol):
         """Compares what was seen with what should be there."""
 
 
-class Painted:
+class PaintedTruth:
     """Of clips that `framefeed.testing.scenes` paints."""
 
     @property
@@ -129,7 +129,7 @@ def _digest(picture: NDArray[np.uint8]) -> bytes:
     return blake2b(np.ascontiguousarray(picture).data, digest_size=16).digest()
 
 
-class Seen:
+class DecodedTruth:
     """Of any video, by comparison with a decode from its start.
 
     Args:
@@ -282,7 +282,7 @@ class Seen:
         def distance(frame: Any, way: _Way) -> float:
             return _distance(picture, turn(way[0](frame), way[1]))[1]
 
-        plain = [(Conversion(None), turned) for turned in self._ways]
+        plain = [(RgbConversion(None), turned) for turned in self._ways]
         frames = [frame for _, frame in self._frames(sight.index - NEAR, sight.index + NEAR + 1)]
         if not frames:
             return plain[0]
@@ -290,7 +290,7 @@ class Seen:
         return min(((conversion, first[1]) for conversion in conversions()), key=lambda way: distance(frame, way))
 
     def _distances(
-        self, sights: Sequence[Sight], pictures: Pictures, conversion: Conversion, turned: tuple[bool, int]
+        self, sights: Sequence[Sight], pictures: Pictures, conversion: RgbConversion, turned: tuple[bool, int]
     ) -> list[dict[int, tuple[float, float, bytes]]]:
         """For each picture and each frame near: the largest and the mean difference, and a digest of the frame."""
         found: list[dict[int, tuple[float, float, bytes]]] = [{} for _ in sights]

@@ -28,7 +28,7 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import Media, PathMedia
 from framefeed.media.native import NativeFrame
 
-__all__ = ["DamagedFrame", "Difference", "Progress", "VerifyResult", "verify_file"]
+__all__ = ["DamagedFrame", "FrameDifference", "Progress", "VerifyResult", "verify_file"]
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)``: pictures decoded so far and in all."""
@@ -43,7 +43,7 @@ MAX_DIFFERENCES = 1000  # a file that is wrong from start to end does not need a
 
 
 @dataclass(frozen=True)
-class Difference:
+class FrameDifference:
     """A frame that is not the linear decode's.
 
     Attributes:
@@ -95,7 +95,7 @@ class VerifyResult:
     linear_frames: int
     random_frames: tuple[int, ...]
     sequential_frames: int
-    differences: tuple[Difference, ...]
+    differences: tuple[FrameDifference, ...]
     damaged: tuple[DamagedFrame, ...] = ()
 
     @property
@@ -141,7 +141,7 @@ def verify_file(
         if frame is not None:
             truth[frame] = _digest(picture)
     decoder = VideoDecoder(path, index=index)
-    compare = _Comparison(decoder, truth, steps)
+    compare = _FrameComparison(decoder, truth, steps)
     compare.check_order(shown)
     limit = _request_limit(index)
     sizes = np.random.default_rng((seed, 1)).integers(1, limit + 1, size=len(chosen))
@@ -178,7 +178,7 @@ class _Steps:
             self.add(1)
 
 
-class _Comparison:
+class _FrameComparison:
     """Reads frames and compares their digests with the truth."""
 
     def __init__(self, decoder: VideoDecoder, truth: dict[int, bytes], steps: _Steps) -> None:
@@ -186,7 +186,7 @@ class _Comparison:
         self._truth = truth
         self._steps = steps
         self._whole: set[int] = set()
-        self.differences: list[Difference] = []
+        self.differences: list[FrameDifference] = []
         self.damaged: dict[int, str] = {}
 
     def check_order(self, shown: Iterable[int | None]) -> None:
@@ -231,7 +231,7 @@ class _Comparison:
 
     def _differ(self, access: Access, frame: int, reason: str) -> None:
         if len(self.differences) < MAX_DIFFERENCES:
-            self.differences.append(Difference(frame, access, reason))
+            self.differences.append(FrameDifference(frame, access, reason))
 
 
 def _linear_decode(media: Media, index: VideoIndex) -> Iterator[tuple[int, NativeFrame]]:

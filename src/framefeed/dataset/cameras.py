@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from framefeed._util.lazy_property import cached_property
 from framefeed._util.text import printable
-from framefeed.batch.assembly import MASK, MISSING, Arrangement, SampleRef, Samples, SampleShape, with_cameras
+from framefeed.batch.assembly import MASK, MISSING, FrameLayout, SampleRef, Samples, SampleShape, with_cameras
 from framefeed.batch.videos import Videos
 from framefeed.catalog import Catalog
 from framefeed.convert.desc import Changes, ProcessDesc
@@ -122,11 +122,11 @@ class MultiCameraDataset(FrameDataset):
         self.sequence_length = length
         self.get_label = get_label
         self.missing = missing
-        self.report: list[str] = []
+        self.missing_cameras: list[str] = []
         if catalog is not None and not isinstance(catalog, Catalog):
             catalog = Catalog.open(catalog)
-        find = _Finder(catalog, self.cameras, missing, synchronise, self.report)
-        match = _Matching(synchronise, tolerance_seconds, missing, self.report)
+        find = _Finder(catalog, self.cameras, missing, synchronise, self.missing_cameras)
+        match = _Matching(synchronise, tolerance_seconds, missing, self.missing_cameras)
         self.clips: list[Clip] = []
         files, tables = [], []
         for each in described:
@@ -139,8 +139,8 @@ class MultiCameraDataset(FrameDataset):
             tables.append(table)
         self._indexes = find.indexes
         self.filenames = tuple(index.path for index in self._indexes)
-        self._slots = _Slots(files, tables, length, stride)
-        short = [self.clips[clip].name for clip in np.flatnonzero(self._slots.counts == 0).tolist()]
+        self._camera_frames = _CameraFrames(files, tables, length, stride)
+        short = [self.clips[clip].name for clip in np.flatnonzero(self._camera_frames.counts == 0).tolist()]
         if short:
             more = f" and {len(short) - 3} more" if len(short) > 3 else ""
             text = f"{len(short)} clips have no whole sequence: {', '.join(short[:3])}{more}"
@@ -148,20 +148,20 @@ class MultiCameraDataset(FrameDataset):
         self.videos = self._open_videos()
 
     @property
-    def arrangement(self) -> Arrangement:
+    def frame_layout(self) -> FrameLayout:
         """Which frames of which files samples are made of."""
-        return self._slots
+        return self._camera_frames
 
     @cached_property
     def layout(self) -> Layout:
         """Where samples lie, for orders: the files are clips, groups those of their first camera."""
-        counts = self._slots.counts
+        counts = self._camera_frames.counts
         return Layout(int(counts.sum()), (np.cumsum(counts) - counts)[counts > 0], self._groups)
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Samples of each clip."""
-        return self._slots.counts
+        return self._camera_frames.counts
 
     def index_of(self, file: int) -> VideoIndex:
         """The index of a file, by its number."""
@@ -179,7 +179,7 @@ class MultiCameraDataset(FrameDataset):
 
     def locate(self, sample: int) -> tuple[str, int]:
         """The clip of a sample, and the number of its first frame."""
-        clips, firsts = self._slots.locate([self.checked_number(sample)])
+        clips, firsts = self._camera_frames.locate([self.checked_number(sample)])
         return self.clips[int(clips[0])].name, int(firsts[0])
 
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
@@ -200,10 +200,10 @@ class MultiCameraDataset(FrameDataset):
 
     def _groups(self) -> NDArray[np.int64]:
         parts, first = [], 0
-        for clip, count in enumerate(self._slots.counts.tolist()):
+        for clip, count in enumerate(self._camera_frames.counts.tolist()):
             if not count:
                 continue
-            file, frames = self._slots.first_camera(clip)
+            file, frames = self._camera_frames.first_camera(clip)
             packets = self._indexes[file].packets
             starts = packets.start[packets.frames[np.maximum(frames[:count], 0)]]
             groups = np.concatenate([[0], np.cumsum(np.diff(starts) != 0)])
@@ -218,7 +218,7 @@ class MultiCameraDataset(FrameDataset):
 # --- samples -------------------------------------------------------------------------------------------------------
 
 
-class _Slots:
+class _CameraFrames:
     """Which frames of which files each sample is made of.
 
     Args:
@@ -244,7 +244,7 @@ class _Slots:
         clips = np.searchsorted(self._ends, numbers, side="right").astype(np.int64, copy=False)
         return clips, numbers - (self._ends[clips] - self.counts[clips])
 
-    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The files and the frames that samples are made of, a row for each sample."""
         clips, firsts = self.locate(samples)
         moments = (self._first_moments[clips] + firsts)[:, None] + self._steps

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed._util.text import printable
-from framefeed.batch.assembly import Arrangement, SampleRef, SampleShape
+from framefeed.batch.assembly import FrameLayout, SampleRef, SampleShape
 from framefeed.batch.videos import Videos
 from framefeed.catalog import Catalog
 from framefeed.catalog.catalog import BadFile
@@ -116,7 +116,7 @@ class VideoDataset(FrameDataset):
 
     Attributes:
         filenames: The files that are used. Those without a whole sequence are left out, with a warning.
-        report: Files that were left out by ``on_error``, and why.
+        unreadable: Files that were left out by ``on_error``, and why.
 
     Raises:
         FrameTimeError: A file has no frame within ``tolerance_s`` of a time.
@@ -159,7 +159,7 @@ class VideoDataset(FrameDataset):
         super().__init__(SampleShape(length), processing, seed, device, fallback)
         self.sequence_length = length
         self.get_label = get_label
-        self.report: list[BadFile] = []
+        self.unreadable: list[BadFile] = []
         files = self._collect(filenames, catalog, on_error)
         if self._offsets is not None:
             files = self._with_times(files, self._offsets, tolerance_s, on_error)
@@ -181,7 +181,7 @@ class VideoDataset(FrameDataset):
         self.videos = self._open_videos()
 
     @property
-    def arrangement(self) -> Arrangement:
+    def frame_layout(self) -> FrameLayout:
         """Which frames of which files samples are made of."""
         return self.sequences
 
@@ -217,8 +217,8 @@ class VideoDataset(FrameDataset):
             except FramefeedError as error:
                 if on_error == "raise":
                     raise
-                self.report.append(BadFile(name, error.reason))
-        _warn_bad(self.report, len(names))
+                self.unreadable.append(BadFile(name, error.reason))
+        _warn_bad(self.unreadable, len(names))
         if catalog is None:
             return _Files(tuple(kept), np.array([index.num_frames for index in found], np.int64), tuple(found))
         return _Files(tuple(kept), catalog.num_frames[found], (), catalog, tuple(found))
@@ -236,7 +236,7 @@ class VideoDataset(FrameDataset):
                     raise
                 bad.append(BadFile(name, error.reason))
         _warn_bad(bad, len(files.names))
-        self.report += bad
+        self.unreadable += bad
         return files.only(good) if bad else files
 
     def _open_videos(self) -> Videos:
@@ -256,7 +256,7 @@ class VideoDataset(FrameDataset):
             return self.get_label(*self.locate(sample.number), changes)
         return self.get_label(self.filenames[sample.files[0]], sample.frames[0], changes)
 
-    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+    def extra_columns(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
         """Masks of frames that are shown in the place of others."""
         if not isinstance(self.sequences, Anchored) or self._offsets is None:
             return {}

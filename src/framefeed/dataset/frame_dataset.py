@@ -16,8 +16,8 @@ from torch.utils.data import Dataset, get_worker_info
 from framefeed._util.limits import available_cpus
 from framefeed.batch.assembly import (
     MISSING,
-    Arrangement,
     Assembly,
+    FrameLayout,
     SampleRef,
     Samples,
     SampleShape,
@@ -92,7 +92,7 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
 
     @property
     @abstractmethod
-    def arrangement(self) -> Arrangement:
+    def frame_layout(self) -> FrameLayout:
         """Which frames of which files samples are made of."""
 
     @property
@@ -127,14 +127,16 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
         """Whether slots of samples may be empty."""
         return False
 
-    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+    def extra_columns(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
         """What is told of samples beside their frames, by name, a row for each; they are given by number."""
         return {}
 
     def finish(self, batch: dict[str, Tensor], samples: Samples) -> dict[str, Any]:
         """What is handed out for a batch of these samples, labels apart."""
-        told = {name: torch.from_numpy(rows).to(self.device) for name, rows in self.beside(samples.numbers).items()}
-        return {**batch, **told}
+        extra = {
+            name: torch.from_numpy(rows).to(self.device) for name, rows in self.extra_columns(samples.numbers).items()
+        }
+        return {**batch, **extra}
 
     def label_of(self, sample: SampleRef) -> Any:
         """The label of a sample that nobody has decoded.
@@ -169,7 +171,7 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
     def __getitems__(self, samples: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples; each frame that they need is decoded once."""
         numbers = np.array([self.checked_number(sample) for sample in samples], np.int64)
-        refs = locate_samples(self.arrangement, numbers, self.seed, self.epoch, draws=self.draws)
+        refs = locate_samples(self.frame_layout, numbers, self.seed, self.epoch, draws=self.draws)
         if self.device.type == "cuda":
             return self._read_on_gpu(refs)
         assembly = Assembly(self.videos, refs, self.shape, stacked=False)

@@ -71,7 +71,7 @@ class Sequences:
         files = np.searchsorted(self._ends, numbers, side="right").astype(np.int64, copy=False)
         return files, numbers - (self._ends[files] - self.counts[files])
 
-    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The files and the frames that samples are made of, a row for each sample."""
         files, firsts = self.locate(samples)
         frames = self.frames(files, firsts)

@@ -13,8 +13,8 @@ from framefeed.infer.detection.fit import Resize, parse_size
 from framefeed.infer.engines import choose_device, model_identity
 from framefeed.infer.execution.execute import Executor, InferResult, execute
 from framefeed.infer.execution.segments import SEGMENT_FRAMES
-from framefeed.infer.execution.worker import Worker
-from framefeed.infer.options import Options
+from framefeed.infer.execution.worker import InferenceWorker
+from framefeed.infer.options import InferOptions
 from framefeed.infer.videos import Paths
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(
     with ExitStack() as stack:
         elsewhere = _on_ray(model, ray, stack)
         chosen = str(choose_device(device, model)) if elsewhere is None else elsewhere.choose_device(str(device))
-        options = Options(
+        options = InferOptions(
             batch_size=batch_size,
             frame_skip=frame_skip,
             image_size=parse_size(image_size) if image_size is not None else None,
@@ -119,7 +119,7 @@ def run(
         def make_executor() -> Executor:
             if elsewhere is not None:
                 return elsewhere.use(options)
-            worker = Worker(model, options)
+            worker = InferenceWorker(model, options)
             stack.callback(worker.close)
             return worker
 

@@ -108,7 +108,7 @@ def diff(
         raise ValueError(f"iou is above 0 and at most 1, got {iou}")
     tables = read_rows(a), read_rows(b)
     tables, by_name = _same_names(*tables)
-    first, second = _Rows(tables[0]), _Rows(tables[1])
+    first, second = _ResultColumns(tables[0]), _ResultColumns(tables[1])
     groups = _common_groups(first, second)
     left, right, overlap = _match(first, second, groups, iou)
     missing_a, missing_b = _others(len(first), left), _others(len(second), right)
@@ -128,7 +128,7 @@ def diff(
     )
 
 
-class _Rows:
+class _ResultColumns:
     """Columns of a table as arrays."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -166,7 +166,7 @@ def _same_names(a: pa.Table, b: pa.Table) -> tuple[tuple[pa.Table, pa.Table], bo
     return (renamed[0], renamed[1]), True
 
 
-def _common_groups(a: _Rows, b: _Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _common_groups(a: _ResultColumns, b: _ResultColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each row of both, the number of its video, frame and class."""
     known: dict[tuple[Any, ...], int] = {}
     found = []
@@ -177,7 +177,7 @@ def _common_groups(a: _Rows, b: _Rows) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _match(
-    a: _Rows, b: _Rows, groups: tuple[NDArray[np.int64], NDArray[np.int64]], iou: float
+    a: _ResultColumns, b: _ResultColumns, groups: tuple[NDArray[np.int64], NDArray[np.int64]], iou: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Rows of both that are the same box, and how much they overlap."""
     left: list[int] = []
@@ -227,8 +227,8 @@ def _others(count: int, taken: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _compared(
     name: str,
-    a: _Rows,
-    b: _Rows,
+    a: _ResultColumns,
+    b: _ResultColumns,
     left: NDArray[np.int64],
     right: NDArray[np.int64],
     overlap: NDArray[np.float64],
@@ -258,7 +258,7 @@ def _compared(
     )
 
 
-def _examples(table: pa.Table, rows: _Rows, missing: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _examples(table: pa.Table, rows: _ResultColumns, missing: NDArray[np.int64]) -> list[dict[str, Any]]:
     best = missing[np.argsort(-rows.scores[missing], kind="stable")][:EXAMPLES]
     found: list[dict[str, Any]] = table.take(pa.array(best, pa.int64())).to_pylist()
     return found

@@ -11,11 +11,11 @@ from framefeed.infer.detection.fit import Resize, parse_size
 from framefeed.infer.detection.layouts import LAYOUTS
 from framefeed.infer.execution.segments import SEGMENT_FRAMES
 
-__all__ = ["Options"]
+__all__ = ["InferOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class InferOptions:
     """How frames are chosen, prepared and looked at; see ``framefeed.infer.run``.
 
     Raises:

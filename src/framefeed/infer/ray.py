@@ -20,8 +20,8 @@ from framefeed.infer.engines.call import is_callable_name
 from framefeed.infer.engines.choose import model_name
 from framefeed.infer.execution.segments import Segment
 from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
-from framefeed.infer.execution.worker import Worker
-from framefeed.infer.options import Options
+from framefeed.infer.execution.worker import InferenceWorker
+from framefeed.infer.options import InferOptions
 
 __all__ = ["RayExecutor", "RayOptions", "ray_options"]
 
@@ -144,13 +144,13 @@ def _lives() -> dict[str, Any]:
 class _Actor:
     """A worker, as Ray Data calls it: with segments, for what was found in them."""
 
-    def __init__(self, model: Any, options: Options) -> None:
+    def __init__(self, model: Any, options: InferOptions) -> None:
         if options.device == "cpu":
             import torch
 
             torch.set_num_threads(options.num_threads or 1)
         try:
-            self._worker: Worker | FramefeedError = Worker(model, options)
+            self._worker: InferenceWorker | FramefeedError = InferenceWorker(model, options)
         except FramefeedError as error:  # told with the first segment: Ray would try to start it again and again
             self._worker = error
 
@@ -194,7 +194,7 @@ class RayExecutor:
         # Workers have another working directory.
         is_file = isinstance(model, str | os.PathLike) and not is_callable_name(os.fsdecode(model))
         self._model = os.path.abspath(os.fsdecode(model)) if is_file else model
-        self._options: Options | None = None
+        self._options: InferOptions | None = None
         self.stats = WorkerStats()
         self._started = False
         if not self._ray.is_initialized():
@@ -220,7 +220,7 @@ class RayExecutor:
             return "cuda" if self._ray.cluster_resources().get("GPU") else "cpu"
         return device
 
-    def use(self, options: Options) -> RayExecutor:
+    def use(self, options: InferOptions) -> RayExecutor:
         """Sets what workers do."""
         budget = MEMORY_BUDGET if options.memory_budget is None else options.memory_budget
         threads = options.num_threads or (self._given.cpus_per_worker if options.device == "cpu" else None)

@@ -18,13 +18,13 @@ from framefeed.errors import InvalidFile
 from framefeed.index import VideoIndex
 from framefeed.infer.execution.segments import cut_places, sampled_frames
 
-__all__ = ["Video", "Videos", "find_videos"]
+__all__ = ["InputVideo", "InputVideos", "find_videos"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Video:
+class InputVideo:
     """A video that frames are taken from.
 
     Attributes:
@@ -61,7 +61,7 @@ class Video:
 
 
 @dataclass(frozen=True, eq=False)
-class Videos:
+class InputVideos:
     """What was found.
 
     Attributes:
@@ -69,11 +69,11 @@ class Videos:
         bad: Files that cannot be used, and why.
     """
 
-    good: list[Video]
+    good: list[InputVideo]
     bad: list[BadFile]
 
 
-def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool | None = None) -> Videos:
+def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool | None = None) -> InputVideos:
     """Finds videos and indexes those that are in no catalog.
 
     Args:
@@ -89,7 +89,7 @@ def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool |
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise InvalidFile("videos", "none given: give files, folders, patterns or catalogs")
-    found = Videos([], [])
+    found = InputVideos([], [])
     entries: list[str | Catalog] = []
     for each in map(os.fsdecode, given):
         if _is_catalog(each):
@@ -132,8 +132,10 @@ def _is_catalog(name: str) -> bool:
     return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
-def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> Video:
+def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> InputVideo:
     index = catalog[number]
     places = cut_places(index.packets, sampled_frames(index.num_frames, frame_skip))
     size, stamp = index.fingerprint if index.stored is None else index.stored.video
-    return Video(name, catalog, number, index.stream.display_size, (int(size), int(stamp)), index.num_frames, places)
+    return InputVideo(
+        name, catalog, number, index.stream.display_size, (int(size), int(stamp)), index.num_frames, places
+    )

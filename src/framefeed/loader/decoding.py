@@ -301,7 +301,7 @@ class Decoding:
 
     def _count(self, source: CountedSource) -> None:
         packets, num_bytes = source.take_counts()
-        self._stats.frames_decoded += packets
+        self._stats.packets_decoded += packets
         self._stats.bytes_read += num_bytes
 
     def _begin(self, job: Job) -> list[int]:

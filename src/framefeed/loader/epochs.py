@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from framefeed.dataset.orders import Layout, Order
 from framefeed.errors import StateError
 
-__all__ = ["Epochs", "Numbers", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
+__all__ = ["BatchNumbers", "Epochs", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
 
 Batches = Iterator[NDArray[np.int64]]
 
 
-class Numbers(NamedTuple):
+class BatchNumbers(NamedTuple):
     """A batch before anything is known of it.
 
     Attributes:
@@ -35,12 +35,12 @@ class Numbers(NamedTuple):
     is_last: bool = False
 
 
-def of_one_epoch(epoch: int, batches: Batches) -> Iterator[Numbers]:
+def of_one_epoch(epoch: int, batches: Batches) -> Iterator[BatchNumbers]:
     """The batches of an epoch by itself."""
-    return (Numbers(epoch, samples) for samples in batches)
+    return (BatchNumbers(epoch, samples) for samples in batches)
 
 
-def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[Numbers]:
+def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[BatchNumbers]:
     """The batches of several epochs.
 
     Args:
@@ -56,7 +56,7 @@ def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[Numbers]
             return
         while samples is not None:
             following = next(batches, None)
-            yield Numbers(epoch, samples, following is None)
+            yield BatchNumbers(epoch, samples, following is None)
             samples = following
 
 

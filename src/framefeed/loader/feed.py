@@ -25,7 +25,7 @@ from framefeed.batch.workshop import Workshop
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
 from framefeed.loader.decoding import Board, Decoding, Stopped
-from framefeed.loader.epochs import Numbers
+from framefeed.loader.epochs import BatchNumbers
 from framefeed.loader.future import Future, Planned
 from framefeed.loader.shared_work import SharedWork
 from framefeed.loader.stats import LoaderStats
@@ -64,7 +64,7 @@ class Feed:
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[Numbers],
+        batches: Iterator[BatchNumbers],
         *,
         seed: int,
         budget: Budget,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from framefeed.batch.assembly import MISSING, Samples, draw_all
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
-from framefeed.loader.epochs import Numbers
+from framefeed.loader.epochs import BatchNumbers
 from framefeed.plan.lookahead import AnyUse, Key, LookAhead
 
 __all__ = ["Future", "Planned"]
@@ -48,7 +48,7 @@ class Planned:
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: BatchNumbers,
         files: NDArray[np.int64],
         frames: NDArray[np.int64],
         uses: NDArray[np.int64],
@@ -103,7 +103,7 @@ class Future:
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[Numbers],
+        batches: Iterator[BatchNumbers],
         *,
         seed: int,
         ahead: LookAhead,
@@ -150,7 +150,7 @@ class Future:
             if numbers is None:
                 self._exhausted = True
                 break
-            files, frames = self._dataset.arrangement.slots(numbers.samples)
+            files, frames = self._dataset.frame_layout.frame_refs(numbers.samples)
             planned = Planned(numbers, files, frames, self._uses(files, frames), self._time)
             self._time += len(planned)
             if not self._window and len(planned):

@@ -20,7 +20,7 @@ from framefeed.errors import StateError
 from framefeed.loader.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.loader.feed import Feed
 from framefeed.loader.loader_iterator import BetweenEpochs, EpochProgress, LoaderIterator, SkippedSample
-from framefeed.loader.packet_workers import PacketWorkers, Separation
+from framefeed.loader.packet_workers import PacketWorkerEpoch, PacketWorkers
 from framefeed.loader.state import VERSION, check_state, read_state, write_state
 from framefeed.loader.stats import LoaderStats
 from framefeed.plan.lookahead import Budget
@@ -87,7 +87,7 @@ class VideoLoader:
         progress: Whether a line with progress is shown.
 
     Attributes:
-        report: Samples that were skipped.
+        skipped: Samples that were skipped.
         epoch: The epoch of the latest iterator, or of the next one where there is none.
     """
 
@@ -135,7 +135,7 @@ class VideoLoader:
         self.batch_size = operator.index(batch_size)
         self.drop_last = bool(drop_last)
         self.seed = dataset.seed if seed is None else operator.index(seed)
-        self.report: list[SkippedSample] = []
+        self.skipped: list[SkippedSample] = []
         self._rank, self._world = _rank_and_world() if distributed else (0, 1)
         self._epochs = self._make_epochs(shuffle, distributed, order, sampler, batch_sampler)
         self._buffer_length = buffer_length
@@ -164,7 +164,7 @@ class VideoLoader:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._budget = Budget(self.memory_budget)
-        self._resting: list[Separation] = []  # of epochs that have ended: their workers can be used again
+        self._resting: list[PacketWorkerEpoch] = []  # of epochs that have ended: their workers can be used again
         self._going_on: BetweenEpochs | None = None
         self._workshop: Workshop
         if self.dataset.device.type == "cuda":
@@ -250,7 +250,7 @@ class VideoLoader:
             self._going_on = None
             going_on.take().close()
 
-    def _separate(self, batches: Iterator[NDArray[np.int64]]) -> Separation:
+    def _separate(self, batches: Iterator[NDArray[np.int64]]) -> PacketWorkerEpoch:
         """Has worker processes read the packets of an epoch."""
         workers = None
         while workers is None and self._resting:
@@ -263,7 +263,7 @@ class VideoLoader:
                 before.workers.end()
         if workers is None:
             workers = PacketWorkers(self.dataset, self._num_workers, self._packet_cache, self._worker_context)
-        return Separation(workers, self.dataset, batches, self._stats)
+        return PacketWorkerEpoch(workers, self.dataset, batches, self._stats)
 
     # --- state ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from framefeed.dataset.frame_dataset import LABELS, FrameDataset
 from framefeed.loader.epochs import across, of_one_epoch
 from framefeed.loader.feed import Feed
 from framefeed.loader.loader_progress import ProgressLine
-from framefeed.loader.packet_workers import Separation
+from framefeed.loader.packet_workers import PacketWorkerEpoch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +86,7 @@ class LoaderIterator:
         closer.start()
         self._progress = progress
         self._loader = loader
-        self._separation: Separation | None = None
+        self._separation: PacketWorkerEpoch | None = None
         self._over = False  # whether what follows belongs to the next epoch
         self._feed = feed = self._make_feed() if begun is None else begun
         self._ending = (feed, self._separation, loader._resting)
@@ -189,7 +189,7 @@ class LoaderIterator:
             sample = finished.samples[place]
             slot = next(slot for slot, file in enumerate(sample.files) if file != MISSING)
             path = dataset.filenames[sample.files[slot]]
-            loader.report.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
+            loader.skipped.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
         loader._stats.skipped += len(finished.errors)
         assembly = finished.assembly
         if assembly is not None:
@@ -215,7 +215,7 @@ class LoaderIterator:
         return batch
 
 
-def _close(feed: Feed, separation: Separation | None, resting: list[Separation]) -> None:
+def _close(feed: Feed, separation: PacketWorkerEpoch | None, resting: list[PacketWorkerEpoch]) -> None:
     """Ends an iterator's work."""
     feed.close()
     if separation is not None:

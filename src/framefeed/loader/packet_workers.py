@@ -26,15 +26,15 @@ from framefeed.batch.videos import OpenVideo, Videos
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError, SourceError
 from framefeed.loader.stats import LoaderStats
-from framefeed.packets.group_messages import Asking, GroupReader, Key, Needs, Parcel
+from framefeed.packets.group_messages import BatchRequirements, GroupMessage, GroupReader, GroupRequester, Key
 from framefeed.packets.packet_group import PacketGroup, take_group
 from framefeed.source import CutOff, PacketSource
 
-__all__ = ["PacketWorkers", "Separation"]
+__all__ = ["PacketWorkerEpoch", "PacketWorkers"]
 
 THREAD = "framefeed-packets"
 
-# How long the thread that takes parcels waits before it looks again whether there is room for a batch.
+# How long the thread that takes messages waits before it looks again whether there is room for a batch.
 PAUSE_SECONDS = 0.002
 
 # How long ending the processes may take; then they are left to torch.
@@ -61,10 +61,10 @@ class PacketWorkers:
     def __init__(self, dataset: FrameDataset, count: int, cache_bytes: int, context: str | None) -> None:
         plain = copy.copy(dataset)
         plain.get_label = None  # that is for the main process
-        self._source = _Wishes()
+        self._source = _CurrentRequests()
         self.cache_bytes = cache_bytes
         self.kept: dict[Key, PacketGroup] = {}
-        self._loader: DataLoader[Parcel] = DataLoader(
+        self._loader: DataLoader[GroupMessage] = DataLoader(
             GroupReader(plain),
             batch_sampler=self._source,
             num_workers=count,
@@ -89,14 +89,14 @@ class PacketWorkers:
         """
         _end(self._begun)
 
-    def begin(self, asking: Asking) -> Iterator[Parcel]:
+    def begin(self, requester: GroupRequester) -> Iterator[GroupMessage]:
         """Starts reading for an epoch. Ends the one before.
 
         In a thread of its own: where torch starts workers in the main thread, the death of one raises there, at any
-        point, with any lock held. Here it is noticed by whoever takes the parcels.
+        point, with any lock held. Here it is noticed by whoever takes the messages.
         """
-        self._source.asking = asking
-        begun: Future[Iterator[Parcel]] = Future()
+        self._source.requester = requester
+        begun: Future[Iterator[GroupMessage]] = Future()
         # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
         thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
         thread.start()
@@ -111,7 +111,7 @@ class PacketWorkers:
         processes = [process for each in self._begun for process in getattr(each, "_workers", ())]
         return [f"loader worker {place}, {process_state(each.pid)}" for place, each in enumerate(processes)]
 
-    def _begin(self, begun: Future[Iterator[Parcel]]) -> None:
+    def _begin(self, begun: Future[Iterator[GroupMessage]]) -> None:
         try:
             self._begun[:] = [iter(self._loader)]
             begun.set_result(self._begun[0])
@@ -130,14 +130,14 @@ def _end(begun: list[Any]) -> None:
             thread.join(MAX_END_SECONDS)
 
 
-class _Wishes:
+class _CurrentRequests:
     """What the present epoch asks for."""
 
     def __init__(self) -> None:
-        self.asking: Asking | None = None
+        self.requester: GroupRequester | None = None
 
     def __iter__(self) -> Iterator[list[Key]]:
-        return iter(self.asking or ())
+        return iter(self.requester or ())
 
 
 class _Shared:
@@ -178,7 +178,7 @@ class _Shared:
 
 
 @dataclass(eq=False)
-class _Entry:
+class _QueuedGroup:
     """A group that has come.
 
     Attributes:
@@ -192,7 +192,7 @@ class _Entry:
     kept: bool = False
 
 
-class _Inbox:
+class _PacketQueue:
     """Groups that workers have sent, for threads that wait for them.
 
     Args:
@@ -205,39 +205,39 @@ class _Inbox:
         self._dataset = dataset
         self._stats = stats
         self._changed = threading.Condition()
-        self._entries = {key: _Entry(group, kept=True) for key, group in kept.items()}
+        self._entries = {key: _QueuedGroup(group, kept=True) for key, group in kept.items()}
         self._batches: deque[Iterable[Key]] = deque()
         self._end: BaseException | None = None
         self._ended = False
         self.closed = False
 
-    def add(self, needs: Needs, parcels: list[Parcel]) -> None:
-        """Takes what a batch needs, and what was sent for it."""
+    def add(self, requirements: BatchRequirements, messages: list[GroupMessage]) -> None:
+        """Takes what a batch requirements, and what was sent for it."""
         sent: dict[Key, PacketGroup | FramefeedError] = {}
-        for parcel in parcels:
-            # What is kept outlives its parcel, whose memory is shared with a worker and is one file that is open.
-            sent.update((key, group.alone() if needs.keys[key] else group) for key, group in parcel.filled())
-            sent.update(parcel.failed)
+        for message in messages:
+            # What is kept outlives its message, whose memory is shared with a worker and is one file that is open.
+            sent.update((key, group.alone() if requirements.keys[key] else group) for key, group in message.filled())
+            sent.update(message.failed)
         with self._changed:
-            self._stats.bytes_moved += sum(parcel.data.numel() for parcel in parcels)
-            self._stats.groups += len(needs.keys)
-            for key, kept in needs.keys.items():
+            self._stats.bytes_moved += sum(message.data.numel() for message in messages)
+            self._stats.groups += len(requirements.keys)
+            for key, kept in requirements.keys.items():
                 entry = self._entries.get(key)
                 group = sent.get(key)
                 if group is not None:
                     if entry is None or isinstance(entry.group, FramefeedError):
                         # Otherwise the memory of the one that is here is not taken twice.
-                        entry = self._entries[key] = _Entry(group, entry.users if entry is not None else 0)
+                        entry = self._entries[key] = _QueuedGroup(group, entry.users if entry is not None else 0)
                 elif entry is None:  # it would have been kept, but could not be read
-                    entry = self._entries[key] = _Entry(self._try(key))
+                    entry = self._entries[key] = _QueuedGroup(self._try(key))
                 else:
                     self._stats.group_hits += 1
                 entry.users += 1
                 entry.kept = kept and isinstance(entry.group, PacketGroup)
-            for key in needs.dropped:
-                if not needs.keys.get(key, False):
+            for key in requirements.dropped:
+                if not requirements.keys.get(key, False):
                     self._forget(key)
-            self._batches.append(needs.keys)
+            self._batches.append(requirements.keys)
             self._changed.notify_all()
 
     def kept(self) -> dict[Key, PacketGroup]:
@@ -308,11 +308,11 @@ class _Inbox:
             self._changed.notify_all()
 
 
-class _InboxSource:
-    """Gives the packets of a video out of an inbox."""
+class _QueueSource:
+    """Gives the packets of a video out of an queue."""
 
-    def __init__(self, inbox: _Inbox, file: int, index: Any) -> None:
-        self._inbox = inbox
+    def __init__(self, queue: _PacketQueue, file: int, index: Any) -> None:
+        self._queue = queue
         self._file = file
         self._starts = index.packets.start
 
@@ -321,7 +321,7 @@ class _InboxSource:
         left = numbers
         while len(left):
             # A run begins with the packet that its group starts from, or goes on in a group.
-            group = self._inbox.get((self._file, int(self._starts[left[0]])))
+            group = self._queue.get((self._file, int(self._starts[left[0]])))
             inside = np.isin(left, group.packets)
             count = len(left) if inside.all() else int(np.argmin(inside))
             if not count:
@@ -338,21 +338,21 @@ class _InboxSource:
             left = left[count:]
 
 
-class _InboxVideos:
-    """A dataset's files, whose packets come out of an inbox."""
+class _QueueVideos:
+    """A dataset's files, whose packets come out of an queue."""
 
-    def __init__(self, videos: Videos, inbox: _Inbox) -> None:
+    def __init__(self, videos: Videos, queue: _PacketQueue) -> None:
         self._videos = videos
-        self._inbox = inbox
+        self._queue = queue
         self._opened: dict[
             int, tuple[OpenVideo, OpenVideo]
-        ] = {}  # as they were opened, and with packets from the inbox
+        ] = {}  # as they were opened, and with packets from the queue
 
     def __getitem__(self, number: int) -> OpenVideo:
         video = self._videos[number]
         found = self._opened.get(number)
         if found is None or found[0] is not video:
-            source: PacketSource = _InboxSource(self._inbox, number, video.index)
+            source: PacketSource = _QueueSource(self._queue, number, video.index)
             found = self._opened[number] = (video, replace(video, source=source))
         return found[1]
 
@@ -360,7 +360,7 @@ class _InboxVideos:
 # --- an epoch -----------------------------------------------------------------------------------------------------
 
 
-class Separation:
+class PacketWorkerEpoch:
     """The packets of one epoch.
 
     Args:
@@ -385,14 +385,14 @@ class Separation:
     ) -> None:
         shared = _Shared(batches)
         kept, workers.kept = workers.kept, {}
-        self._inbox = _Inbox(dataset, kept, stats)
+        self._queue = _PacketQueue(dataset, kept, stats)
         self.dataset = copy.copy(dataset)
-        self.dataset.videos = _InboxVideos(dataset.videos, self._inbox)  # type: ignore[assignment]
+        self.dataset.videos = _QueueVideos(dataset.videos, self._queue)  # type: ignore[assignment]
         self.batches = shared.reader(0)
         sizes = ((key, group.num_bytes) for key, group in kept.items())
-        self._asking = Asking(dataset, shared.reader(1), workers.cache_bytes, sizes)
+        self._requester = GroupRequester(dataset, shared.reader(1), workers.cache_bytes, sizes)
         # Begun here, and not in the thread: workers may be forked.
-        self._source = workers.begin(self._asking)
+        self._source = workers.begin(self._requester)
         self._thread: threading.Thread | None = None
         self.workers = workers
         self.failed = False
@@ -407,43 +407,43 @@ class Separation:
         self._thread.start()
 
     def _take(self, reached: Callable[[], int]) -> None:
-        inbox = self._inbox
+        queue = self._queue
         try:
-            for count, (needs, parcels) in enumerate(self._arrivals()):
-                while not inbox.closed and count > reached():
+            for count, (requirements, messages) in enumerate(self._arrivals()):
+                while not queue.closed and count > reached():
                     time.sleep(PAUSE_SECONDS)
-                if inbox.closed:
+                if queue.closed:
                     return
-                inbox.add(needs, parcels)
+                queue.add(requirements, messages)
         except BaseException as error:
             self.failed = True
             self.workers.end()
-            inbox.end(error)
+            queue.end(error)
         else:
-            inbox.end()
+            queue.end()
 
-    def _arrivals(self) -> Iterator[tuple[Needs, list[Parcel]]]:
+    def _arrivals(self) -> Iterator[tuple[BatchRequirements, list[GroupMessage]]]:
         """What batches need, and what was sent for each."""
-        early: deque[Parcel] = deque()
-        asked = self._asking.needs
+        early: deque[GroupMessage] = deque()
+        asked = self._requester.requirements
         while True:
             if not asked:  # it asks for more when something comes
-                parcel = self._next_parcel()
-                if parcel is not None:
-                    early.append(parcel)
+                message = self._next_message()
+                if message is not None:
+                    early.append(message)
                 elif not asked:
                     return
                 continue
-            needs = asked.popleft()
-            yield needs, [early.popleft() if early else self._sent() for _ in range(needs.parcels)]
+            requirements = asked.popleft()
+            yield requirements, [early.popleft() if early else self._sent() for _ in range(requirements.messages)]
 
-    def _sent(self) -> Parcel:
-        parcel = self._next_parcel()
-        if parcel is None:
+    def _sent(self) -> GroupMessage:
+        message = self._next_message()
+        if message is None:
             raise RuntimeError("the DataLoader workers have sent less than they were asked for")
-        return parcel
+        return message
 
-    def _next_parcel(self) -> Parcel | None:
+    def _next_message(self) -> GroupMessage | None:
         """What a worker has sent; None after the last."""
         try:
             return next(self._source, None)
@@ -456,11 +456,11 @@ class Separation:
 
     def deliver(self) -> None:
         """A batch has been handed out."""
-        self._inbox.deliver()
+        self._queue.deliver()
 
     def close(self) -> None:
         """Ends it."""
-        self._inbox.close()
+        self._queue.close()
 
     def join(self, seconds: float) -> bool:
         """Waits until the workers can be used for another epoch; returns whether they can."""
@@ -468,5 +468,5 @@ class Separation:
             self._thread.join(seconds)
         if self._thread is not None and self._thread.is_alive():
             return False
-        self.workers.kept = self._inbox.kept()
+        self.workers.kept = self._queue.kept()
         return True

@@ -15,7 +15,7 @@ class LoaderStats:
         batches: Batches handed out.
         samples_delivered: Samples in them.
         frames_delivered: Frames in them, each as often as it was shown.
-        frames_decoded: Packets that were fed to decoders.
+        packets_decoded: Packets that were fed to decoders.
         hits: Frames that were there already when their batch came.
         misses: Frames that had to be decoded for their batch.
         bytes_read: Compressed bytes.
@@ -31,7 +31,7 @@ class LoaderStats:
     batches: int = 0
     samples_delivered: int = 0
     frames_delivered: int = 0
-    frames_decoded: int = 0
+    packets_decoded: int = 0
     hits: int = 0
     misses: int = 0
     bytes_read: int = 0
@@ -46,7 +46,7 @@ class LoaderStats:
     @property
     def decoded_per_delivered(self) -> float:
         """Packets decoded for each frame handed out; 1.0 is the least there is without skipped packets or repeats."""
-        return self.frames_decoded / self.frames_delivered if self.frames_delivered else 0.0
+        return self.packets_decoded / self.frames_delivered if self.frames_delivered else 0.0
 
     @property
     def hit_rate(self) -> float:

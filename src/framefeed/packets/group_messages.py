@@ -24,35 +24,35 @@ from framefeed.packets.packet_group import PacketGroup, describe_group, plan_gro
 from framefeed.packets.packet_requests import GroupLedger
 from framefeed.source import PacketSource, media_of, open_source
 
-__all__ = ["Asking", "GroupReader", "Key", "Needs", "Parcel"]
+__all__ = ["BatchRequirements", "GroupMessage", "GroupReader", "GroupRequester", "Key"]
 
 Key = tuple[int, int]
 """A group: the number of its file, and the packet that decoding starts from."""
 
 # What one worker sends at once: enough that sending costs little, little enough that others have work as well.
-PARCEL_BYTES = 8 << 20
+MESSAGE_BYTES = 8 << 20
 
-# After so many batches for which nothing is sent, an empty parcel is: torch asks for as many as workers can do, and
+# After so many batches for which nothing is sent, an empty message is: torch asks for as many as workers can do, and
 # would go through the whole epoch, which may be endless.
 QUIET_BATCHES = 16
 
 
 @dataclass(eq=False)
-class Needs:
-    """What a batch needs.
+class BatchRequirements:
+    """Groups that a batch needs.
 
     Attributes:
         keys: Its groups, and whether each is kept for later batches.
         dropped: Groups that are not kept any longer from here on.
-        parcels: How many are sent for it.
+        messages: How many are sent for it.
     """
 
     keys: dict[Key, bool]
     dropped: list[Key]
-    parcels: int = 0
+    messages: int = 0
 
 
-class Asking:
+class GroupRequester:
     """Asks for the groups of batches.
 
     Args:
@@ -62,7 +62,7 @@ class Asking:
         kept: What is kept from before: groups and their sizes.
 
     Attributes:
-        needs: What batches need that have been asked for; whoever gets the parcels takes them out.
+        requirements: What batches need that have been asked for; whoever gets the messages takes them out.
     """
 
     def __init__(
@@ -79,22 +79,22 @@ class Asking:
             self._ledger.visit(key, size)
         self._starts: dict[int, NDArray[np.int64]] = {}  # of files: where each frame is decoded from
         self._sizes: dict[Key, int] = {}
-        self.needs: deque[Needs] = deque()
+        self.requirements: deque[BatchRequirements] = deque()
 
     def __iter__(self) -> Iterator[list[Key]]:
-        """What parcels are to have in them."""
+        """What messages are to have in them."""
         quiet = 0
         for batch in self._batches:
-            needs, parcels = self._needs(batch)
-            quiet = 0 if parcels else quiet + 1
+            requirements, messages = self._needs(batch)
+            quiet = 0 if messages else quiet + 1
             if quiet == QUIET_BATCHES:
-                quiet, parcels = 0, [[]]
-            needs.parcels = len(parcels)
-            self.needs.append(needs)
-            yield from parcels
+                quiet, messages = 0, [[]]
+            requirements.messages = len(messages)
+            self.requirements.append(requirements)
+            yield from messages
 
-    def _needs(self, numbers: NDArray[np.int64]) -> tuple[Needs, list[list[Key]]]:
-        parcels: list[list[Key]] = []
+    def _needs(self, numbers: NDArray[np.int64]) -> tuple[BatchRequirements, list[list[Key]]]:
+        messages: list[list[Key]] = []
         dropped: list[Key] = []
         keys = self._keys(numbers)
         room = 0
@@ -103,17 +103,17 @@ class Asking:
             known, old = self._ledger.visit(key, size)
             dropped += old
             if not known:
-                if not parcels or size > room:
-                    parcels.append([])
-                    room = PARCEL_BYTES
-                parcels[-1].append(key)
+                if not messages or size > room:
+                    messages.append([])
+                    room = MESSAGE_BYTES
+                messages[-1].append(key)
                 room -= size
-        return Needs({key: self._ledger.has(key) for key in keys}, dropped), parcels
+        return BatchRequirements({key: self._ledger.has(key) for key in keys}, dropped), messages
 
     def _keys(self, numbers: NDArray[np.int64]) -> list[Key]:
         """The groups of a batch, in the order in which they first occur."""
         data = self._dataset
-        slots = data.arrangement.slots(numbers)
+        slots = data.frame_layout.frame_refs(numbers)
         files, frames = (each[:, data.shown].ravel() for each in slots)
         found: dict[Key, None] = {}
         for file, frame in zip(files.tolist(), frames.tolist(), strict=True):
@@ -138,7 +138,7 @@ class Asking:
 
 
 @dataclass(eq=False)
-class Parcel:
+class GroupMessage:
     """Groups that a worker has read.
 
     Attributes:
@@ -160,12 +160,12 @@ class Parcel:
             yield key, replace(group, data=self.data[begin:end])
             begin = end
 
-    def pin_memory(self) -> Parcel:
+    def pin_memory(self) -> GroupMessage:
         """Itself: packets are read by the CPU."""
         return self
 
 
-class GroupReader(Dataset[Parcel]):
+class GroupReader(Dataset[GroupMessage]):
     """Reads whole groups, for worker processes. Opens nothing before it is asked for the first.
 
     Args:
@@ -175,19 +175,19 @@ class GroupReader(Dataset[Parcel]):
     def __init__(self, dataset: FrameDataset) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, key: Key) -> Parcel:
+    def __getitem__(self, key: Key) -> GroupMessage:
         """One group."""
         return self.__getitems__([key])
 
-    def __getitems__(self, keys: Sequence[Key]) -> Parcel:
+    def __getitems__(self, keys: Sequence[Key]) -> GroupMessage:
         """Several."""
         plans = []
         for file, start in keys:
             index = self._dataset.index_of(file)
             plans.append((index, plan_group(index.packets, start)))
         ends = list(itertools.accumulate(int(index.packets.size[plan.packets].sum()) for index, plan in plans))
-        parcel = Parcel({}, torch.empty(ends[-1] if ends else 0, dtype=torch.uint8), [])
-        out = parcel.data.numpy()
+        message = GroupMessage({}, torch.empty(ends[-1] if ends else 0, dtype=torch.uint8), [])
+        out = message.data.numpy()
         sources: dict[int, PacketSource] = {}
         begin = 0
         for key, (index, plan), end in zip(keys, plans, ends, strict=True):
@@ -197,15 +197,15 @@ class GroupReader(Dataset[Parcel]):
                     source = sources[key[0]] = open_source(index, media_of(index))
                 damaged = read_group(index, source, plan, out[begin:end])
             except FramefeedError as error:
-                parcel.failed[key] = error
+                message.failed[key] = error
                 damaged = {}
-            parcel.groups[key] = describe_group(index, plan, damaged, whole=True)
-            parcel.ends.append(end)
+            message.groups[key] = describe_group(index, plan, damaged, whole=True)
+            message.ends.append(end)
             begin = end
-        return parcel
+        return message
 
     @staticmethod
-    def collate(parcel: Any) -> Parcel:
-        """For ``collate_fn``: parcels come as they are."""
-        assert isinstance(parcel, Parcel)
-        return parcel
+    def collate(message: Any) -> GroupMessage:
+        """For ``collate_fn``: messages come as they are."""
+        assert isinstance(message, GroupMessage)
+        return message

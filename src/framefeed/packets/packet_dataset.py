@@ -79,7 +79,7 @@ class PacketBatch:
         following: For each group, the first of its own frames that may be asked for next; None where that is not known.
         cameras: Whether samples have a dimension for cameras.
         masked: Whether slots may stay empty, and a mask says which.
-        beside: What is told of samples beside their frames, by name, a row for each.
+        extra_columns: What is told of samples beside their frames, by name, a row for each.
     """
 
     samples: Samples
@@ -95,7 +95,7 @@ class PacketBatch:
     following: list[int] | None = None
     cameras: bool = False
     masked: bool = False
-    beside: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    extra_columns: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -154,7 +154,7 @@ class PacketDataset(Dataset[PacketBatch]):
         data = self.dataset
         numbers = np.array([data.checked_number(each.number) for each in asked], np.int64)
         # Random numbers are always sent: whoever decodes may have other descriptions than the dataset.
-        samples = locate_samples(data.arrangement, numbers, data.seed, data.epoch, draws=True)
+        samples = locate_samples(data.frame_layout, numbers, data.seed, data.epoch, draws=True)
         known = frozenset().union(*(each.known for each in asked)) if self.whole_groups else frozenset()
         gathered = _Gathered(data, known, whole=self.whole_groups)
         batch = gathered.batch(samples, gathered.add(samples))
@@ -247,14 +247,14 @@ class _Gathered:
             failed,
             cameras=source.has_cameras,
             masked=source.has_mask,
-            beside=source.beside(samples.numbers),
+            extra_columns=source.extra_columns(samples.numbers),
         )
 
     def following(self, numbers: NDArray[np.int64]) -> list[int]:
         """For each group, its first frame that samples need which come behind these."""
         data = self._dataset
         behind = numbers[numbers + 1 < len(data)] + 1
-        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(behind))
+        files, frames = (slots[:, data.shown] for slots in data.frame_layout.frame_refs(behind))
         found = []
         for file, _, plan in self._plans:
             # Of samples that follow one another in one file, the last one counts.

@@ -29,7 +29,7 @@ from framefeed.errors import FramefeedError, SourceError, UnsupportedCodec
 from framefeed.packets.group_store import Claim, GroupStore, HeldGroup, Places
 from framefeed.packets.packet_dataset import KnownGroup, PacketBatch
 from framefeed.packets.packet_group import PacketGroup, take_group
-from framefeed.packets.packet_jobs import DecodeFrames, Failed, Job, Means, PutFrames, PutLater
+from framefeed.packets.packet_jobs import DecodeFrames, Failed, Means, PacketJob, PutFrames, PutLater
 from framefeed.packets.packet_requests import Requests
 from framefeed.source import media_of, open_source
 
@@ -48,7 +48,7 @@ class PacketStats:
     Attributes:
         batches: Batches handed out.
         frames_delivered: Frames in them.
-        frames_decoded: Packets that were fed to decoders.
+        packets_decoded: Packets that were fed to decoders.
         bytes_moved: Bytes of packets that came from workers.
         groups: Groups that were needed by batches.
         group_hits: Those of them whose packets were here already.
@@ -59,7 +59,7 @@ class PacketStats:
 
     batches: int = 0
     frames_delivered: int = 0
-    frames_decoded: int = 0
+    packets_decoded: int = 0
     bytes_moved: int = 0
     groups: int = 0
     group_hits: int = 0
@@ -74,7 +74,7 @@ class PacketStats:
 
 
 @dataclass(eq=False)
-class _Task:
+class _BatchTask:
     """A job of a batch.
 
     Attributes:
@@ -83,13 +83,13 @@ class _Task:
         outcome: What comes of it.
     """
 
-    job: Job
+    job: PacketJob
     place: int | None
     outcome: Outcome = field(default_factory=Outcome)
 
 
 @dataclass(eq=False)
-class _Work:
+class _BatchInProgress:
     """A batch that is being decoded.
 
     Attributes:
@@ -105,8 +105,8 @@ class _Work:
     errors: dict[int, FramefeedError]
     rows: list[int] = field(default_factory=list)
     assembly: Assembly | None = None
-    tasks: list[_Task] = field(default_factory=list)
-    prepared: list[_Task] = field(default_factory=list)
+    tasks: list[_BatchTask] = field(default_factory=list)
+    prepared: list[_BatchTask] = field(default_factory=list)
 
     def fail(self, place: int, failed: Failed | FramefeedError) -> None:
         """Notes which samples fail with frames of a group, or with all of it."""
@@ -141,7 +141,7 @@ class PacketDecoder:
         on_error: What an error of a sample does: ``"raise"``, or ``"skip"`` to leave the sample out.
 
     Attributes:
-        report: The errors of samples that were left out.
+        skip_reasons: The errors of samples that were left out.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class PacketDecoder:
         self._budget = budget_bytes(memory_budget, self.device, DEFAULT_MEMORY_SHARE)
         self._num_threads = num_threads
         self._on_error = on_error
-        self.report: list[str] = []
+        self.skip_reasons: list[str] = []
         self._stats = PacketStats()
         self._shown: dict[SampleShape, list[int]] = {}
         self._datasets: list[FrameDataset] = []
@@ -195,7 +195,7 @@ class PacketDecoder:
 
     def stats(self) -> PacketStats:
         """What was done so far: a copy."""
-        return replace(self._stats, frames_decoded=self._store.packets_decoded)
+        return replace(self._stats, packets_decoded=self._store.packets_decoded)
 
     def close(self) -> None:
         """Ends all work and forgets all packets and frames; nothing can be decoded any more."""
@@ -255,7 +255,7 @@ class PacketDecoder:
             FramefeedError: A sample cannot be had, and ``on_error`` is ``"raise"``.
         """
         self._check_process()
-        under_way: deque[_Work] = deque()
+        under_way: deque[_BatchInProgress] = deque()
         process, workshop, store = self._process, self._workshop, self._store
         source: Iterator[PacketBatch] | None = None
         lost: Exception | None = None
@@ -300,10 +300,10 @@ class PacketDecoder:
         finally:
             work.abandon()
 
-    def _begin(self, packets: PacketBatch) -> _Work:
+    def _begin(self, packets: PacketBatch) -> _BatchInProgress:
         """Starts decoding a batch."""
         self._check_process()
-        work = _Work(packets, dict(packets.errors))
+        work = _BatchInProgress(packets, dict(packets.errors))
         try:
             with self._entry, ASSEMBLE:
                 self._check_fit(packets)
@@ -321,22 +321,22 @@ class PacketDecoder:
             raise
         return work
 
-    def _begin_tasks(self, work: _Work, groups: Sequence[HeldGroup | FramefeedError]) -> None:
+    def _begin_tasks(self, work: _BatchInProgress, groups: Sequence[HeldGroup | FramefeedError]) -> None:
         packets = work.packets
         samples = packets.samples.pick(work.rows)
-        videos: Any = _Videos(groups)
+        videos: Any = _GroupVideos(groups)
         work.assembly = assembly = self._workshop.assemble(videos, samples, packets.shape)
         wanted: dict[int, dict[int, Places]] = {}
         for (place, frame), places in assembly.targets.items():
             wanted.setdefault(place, {})[frame] = places
         put = PutFrames(self._means, assembly)
-        putting = _Task(put, None)
+        putting = _BatchTask(put, None)
         for place, frames in wanted.items():
             held = groups[place]
             assert isinstance(held, HeldGroup)
             following = None if packets.following is None else packets.following[place]
             decode, later = DecodeFrames(self._means, held, assembly), PutLater(self._means, held, assembly)
-            decoding, waiting = _Task(decode, place), _Task(later, place)
+            decoding, waiting = _BatchTask(decode, place), _BatchTask(later, place)
             work.prepared = [decoding, waiting, putting]
             claim = Claim(put.frames, later.wanted, decode.wanted, decode.keep)
             self._store.claim(held, frames, following, decoding.outcome, claim)
@@ -350,16 +350,16 @@ class PacketDecoder:
             if len(put.frames) >= self._workshop.put_length:
                 self._submit(work, putting)
                 put = PutFrames(self._means, assembly)
-                putting = _Task(put, None)
+                putting = _BatchTask(put, None)
         if put.frames:
             self._submit(work, putting)
         work.prepared = []
 
-    def _submit(self, work: _Work, task: _Task) -> None:
+    def _submit(self, work: _BatchInProgress, task: _BatchTask) -> None:
         self._threads.submit(task.job.run, task.outcome)
         work.tasks.append(task)
 
-    def _end(self, work: _Work) -> dict[str, Any] | None:
+    def _end(self, work: _BatchInProgress) -> dict[str, Any] | None:
         """Waits for a batch; None where nothing of it is left."""
         for task in work.tasks:
             try:
@@ -375,7 +375,7 @@ class PacketDecoder:
         if errors and self._on_error == "raise":
             # A copy: this one gets a traceback that leads to the batch, and the group keeps the original.
             raise copy.copy(errors[0]) from errors[0].__cause__
-        self.report += map(str, errors)
+        self.skip_reasons += map(str, errors)
         self._stats.skipped += len(errors)
         good = [place for place, row in enumerate(work.rows) if row not in work.errors]
         if work.assembly is None or not good:
@@ -394,8 +394,8 @@ class PacketDecoder:
             batch = dict(with_cameras(tensors, self._processing, packets.shape.cameras))
         if packets.masked:
             batch[MASK] = torch.from_numpy(packets.shape.mask(frames, shown)).to(self.device)
-        for name, told in packets.beside.items():
-            batch[name] = torch.from_numpy(told[rows]).to(self.device)
+        for name, column in packets.extra_columns.items():
+            batch[name] = torch.from_numpy(column[rows]).to(self.device)
         if packets.labels is not None:
             batch[LABELS] = [packets.labels[row] for row in rows]
         self._stats.batches += 1
@@ -470,7 +470,7 @@ class PacketDecoder:
         return HeldGroup(video, group)
 
 
-class _Videos:
+class _GroupVideos:
     """The groups of a batch in the place of a dataset's files."""
 
     def __init__(self, groups: Sequence[HeldGroup | FramefeedError]) -> None:
@@ -482,7 +482,7 @@ class _Videos:
         return held.video
 
 
-def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: Iterable[_Work]) -> None:
+def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: Iterable[_BatchInProgress]) -> None:
     """Lets go of what batches have that nobody waits for."""
     if process == os.getpid():
         workshop.end()

@@ -17,13 +17,13 @@ from framefeed.packets.group_store import GroupStore, HeldGroup, KeptFrame, Plac
 from framefeed.packets.packet_group import PacketGroup
 from framefeed.source.counting import CountedSource
 
-__all__ = ["DecodeFrames", "Failed", "Job", "Means", "PutFrames", "PutLater"]
+__all__ = ["DecodeFrames", "Failed", "Means", "PacketJob", "PutFrames", "PutLater"]
 
 Failed = Mapping[int, FramefeedError]
 """Frames of a group that cannot be had, and why."""
 
 
-class Job(Protocol):
+class PacketJob(Protocol):
     """Something to do for a batch."""
 
     def run(self) -> Failed:
@@ -48,7 +48,7 @@ class Means:
     closed: Flag
 
 
-class _Stopped(Exception):
+class _JobStopped(Exception):
     """Ends a job that nobody waits for."""
 
 
@@ -89,7 +89,7 @@ class DecodeFrames:
             self._fail_others(None)
         except DecodeError as error:
             self._fail_others(error)
-        except _Stopped:
+        except _JobStopped:
             pass
         finally:
             self.reject()
@@ -103,7 +103,7 @@ class DecodeFrames:
 
     def _check_wanted(self) -> None:
         if self._stopped or self._means.closed.up:
-            raise _Stopped
+            raise _JobStopped
 
     def take(self, rows: list[int], pictures: list[Any]) -> None:
         """Takes pictures to where they are wanted."""

@@ -94,7 +94,7 @@ class Requests:
     def _known(self, numbers: NDArray[np.int64], ledger: GroupLedger) -> frozenset[tuple[int, int]]:
         """The groups of a batch that are kept; they are gone through in the order that they come in."""
         data = self._dataset
-        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(numbers))
+        files, frames = (slots[:, data.shown] for slots in data.frame_layout.frame_refs(numbers))
         known = []
         for file in dict.fromkeys(files[frames != MISSING].tolist()):
             table = data.index_of(file).packets

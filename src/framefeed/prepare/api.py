@@ -19,11 +19,11 @@ from framefeed.catalog.paths import STORE_CATALOG, absolute
 from framefeed.errors import InvalidFile, OutputError
 from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.encoding.picture_format import check_pixel_format
-from framefeed.prepare.encoding.task import Outcome, Task, num_steps
-from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size
+from framefeed.prepare.encoding.task import Task, TaskResult, num_steps
+from framefeed.prepare.options import Audio, Container, PrepareOptions, Size, parse_fps, parse_size
 from framefeed.prepare.progress import ProgressBars
 from framefeed.prepare.record import Record
-from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, with_indexes
+from framefeed.prepare.sources import Paths, SourceVideo, catalog_of, find_sources, with_indexes
 from framefeed.prepare.values import Prepared
 from framefeed.prepare.workers import prepare_all
 
@@ -138,7 +138,7 @@ def run(
         StateError: The output folder was made with other options, or has files of other origin.
         OutputError: It cannot be written; what is done is kept.
     """
-    options = Options(
+    options = PrepareOptions(
         size=parse_size(size),
         short_side=short_side,
         codec=codec,
@@ -200,8 +200,8 @@ class _Run:
     def __init__(
         self,
         record: Record,
-        options: Options,
-        sources: Sequence[Source],
+        options: PrepareOptions,
+        sources: Sequence[SourceVideo],
         bad: list[BadFile],
         workers: int | None,
         progress: bool | None,
@@ -249,7 +249,7 @@ class _Run:
                 self._take(ready[outcome.number], outcome)
                 bars.complete(outcome.number)
 
-    def _take(self, source: Source, outcome: Outcome) -> None:
+    def _take(self, source: SourceVideo, outcome: TaskResult) -> None:
         if outcome.stops:
             raise OutputError(
                 self._record.out,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from framefeed._util.encoders import exact_x264
 
 if TYPE_CHECKING:
-    from framefeed.prepare.options import Options
+    from framefeed.prepare.options import PrepareOptions
 
 __all__ = ["ENCODERS", "CodecName", "Encoder", "encoder_options"]
 
@@ -52,7 +52,7 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
-def encoder_options(options: Options) -> dict[str, str]:
+def encoder_options(options: PrepareOptions) -> dict[str, str]:
     """The encoder's private options."""
     threads, gop, crf, preset = options.threads, options.gop, str(options.crf), str(options.preset)
     # The same for x264 and x265. Captions and other data of the source's are not put into the new stream.

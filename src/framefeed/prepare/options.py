@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from framefeed.prepare.codecs import ENCODERS, CodecName
 
-__all__ = ["Audio", "Container", "Options", "Size", "parse_fps", "parse_size"]
+__all__ = ["Audio", "Container", "PrepareOptions", "Size", "parse_fps", "parse_size"]
 
 Container = Literal["mp4", "mov", "mkv", "webm"]
 Audio = Literal["drop", "copy"]
@@ -28,7 +28,7 @@ MAX_SIDE = 16384  # what HEVC and AV1 allow, roughly; a typing error must not ta
 
 
 @dataclass(frozen=True)
-class Options:
+class PrepareOptions:
     """What videos are to become. Two runs with equal options write equal bytes.
 
     Attributes:

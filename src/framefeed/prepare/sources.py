@@ -16,13 +16,13 @@ from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import VideoIndex
 from framefeed.media.media import Fingerprint, PathMedia
 
-__all__ = ["Paths", "Source", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
+__all__ = ["Paths", "SourceVideo", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SourceVideo:
     """A video to be prepared.
 
     Attributes:
@@ -49,12 +49,12 @@ class Sources:
         bad: Files that cannot be read, and why.
     """
 
-    good: list[Source]
+    good: list[SourceVideo]
     bad: list[BadFile]
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundVideo:
     path: str
     base: str  # what the path is relative to in the output folder
     catalog: Catalog | None = None
@@ -112,13 +112,13 @@ def _is_catalog(name: str) -> bool:
     return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
-def _in_folder(name: str, target: str | None) -> tuple[list[_Found], list[BadFile]]:
+def _in_folder(name: str, target: str | None) -> tuple[list[_FoundVideo], list[BadFile]]:
     """Files below a folder or by a pattern, without those of an output folder that lies among them; and folders there
     that cannot be read.
     """
     files, bad = meant(name)
     if files == [name]:
-        return [_Found(name, os.path.dirname(name))], []
+        return [_FoundVideo(name, os.path.dirname(name))], []
     if not files:
         raise InvalidFile(bad[0].path, bad[0].reason)
     base = name if os.path.isdir(name) else _fixed_part(name)
@@ -126,7 +126,7 @@ def _in_folder(name: str, target: str | None) -> tuple[list[_Found], list[BadFil
     if not others:
         raise InvalidFile(name, "no video file but those in the output folder")
     unread = [BadFile(each.path, each.reason) for each in bad if target is None or not _is_in(each.path, target)]
-    return [_Found(file, base) for file in others], unread
+    return [_FoundVideo(file, base) for file in others], unread
 
 
 def _fixed_part(pattern: str) -> str:
@@ -136,12 +136,12 @@ def _fixed_part(pattern: str) -> str:
     return os.sep.join(parts[:fixed]) or (os.sep if pattern.startswith(os.sep) else "")
 
 
-def _in_catalog(catalog: Catalog) -> Iterator[_Found]:
+def _in_catalog(catalog: Catalog) -> Iterator[_FoundVideo]:
     folder = os.path.dirname(catalog.path)
     elsewhere = [os.path.dirname(path) for path in catalog.paths if not _is_below(path, folder)]
     common = os.path.commonpath(elsewhere) if elsewhere else ""
     for number, path in enumerate(catalog.paths):
-        yield _Found(path, folder if _is_below(path, folder) else common, catalog, number)
+        yield _FoundVideo(path, folder if _is_below(path, folder) else common, catalog, number)
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -152,18 +152,18 @@ def _is_in(path: str, folder: str) -> bool:
     return absolute(path) == folder or _is_below(absolute(path), folder)
 
 
-def _source(item: _Found) -> Source:
+def _source(item: _FoundVideo) -> SourceVideo:
     place = os.path.relpath(item.path, item.base or os.curdir)
     stem = Path(os.path.splitext(place)[0]).as_posix()
     if item.catalog is not None:
         stored = item.catalog[item.number].stored
         if stored is not None:
-            return Source(item.path, stem, stored.video, item.catalog, item.number)
-    return Source(item.path, stem, PathMedia(item.path).fingerprint, item.catalog, item.number)
+            return SourceVideo(item.path, stem, stored.video, item.catalog, item.number)
+    return SourceVideo(item.path, stem, PathMedia(item.path).fingerprint, item.catalog, item.number)
 
 
-def _check_names(sources: list[Source]) -> None:
-    taken: dict[str, Source] = {}
+def _check_names(sources: list[SourceVideo]) -> None:
+    taken: dict[str, SourceVideo] = {}
     for source in sources:
         other = taken.setdefault(source.stem, source)
         if other is not source:
@@ -182,7 +182,7 @@ def _other_ways(path: str, other: str) -> str:
     return "prepare them into different folders, or give a folder above both"
 
 
-def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None) -> Sources:
+def with_indexes(sources: Sequence[SourceVideo], folder: Path, progress: bool | None) -> Sources:
     """The same videos, each with a catalog that has it.
 
     Args:
@@ -207,12 +207,12 @@ def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None)
     return found
 
 
-def catalog_of(source: Source) -> Catalog:
+def catalog_of(source: SourceVideo) -> Catalog:
     """The catalog of a source that has one."""
     assert source.catalog is not None
     return source.catalog
 
 
-def index_of(source: Source) -> VideoIndex:
+def index_of(source: SourceVideo) -> VideoIndex:
     """The index of a source with a catalog."""
     return catalog_of(source)[source.number]

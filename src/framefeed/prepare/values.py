@@ -9,11 +9,11 @@ from typing import Any
 
 from framefeed.media.media import Fingerprint
 
-__all__ = ["Output", "Prepared", "check_below"]
+__all__ = ["Prepared", "PreparedFile", "check_below"]
 
 
 @dataclass(frozen=True)
-class Output:
+class PreparedFile:
     """A file that was written.
 
     Attributes:
@@ -50,13 +50,13 @@ class Prepared:
     source: str
     fingerprint: Fingerprint
     how: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[PreparedFile, ...]
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Prepared:
         """What ``dataclasses.asdict`` gave, from JSON; raises what dictionaries raise, or ``ValueError``, otherwise."""
-        outputs = tuple(Output(**each) for each in said["outputs"])
+        outputs = tuple(PreparedFile(**each) for each in said["outputs"])
         size, stamp = said["fingerprint"]
         found = cls(said["stem"], said["source"], (size, stamp), said["how"], outputs, tuple(said["warnings"]))
         texts = (found.source, found.how, *found.warnings)

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 
 from framefeed._util.long_wait import Patience, process_state
 from framefeed.errors import OutputError
-from framefeed.prepare.encoding.task import Outcome, Task, prepare_video
+from framefeed.prepare.encoding.task import Task, TaskResult, prepare_video
 
 __all__ = ["prepare_all", "serve"]
 
@@ -90,7 +90,7 @@ class _Worker:
             return self._process.wait()
 
 
-def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Generator[Outcome, None, None]:
+def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Generator[TaskResult, None, None]:
     """Prepares videos side by side.
 
     Args:
@@ -123,7 +123,7 @@ def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Ge
                         tried.add(task.number)
                         todo.appendleft(task)
                     else:
-                        yield Outcome(task.number, error=f"encoding it crashed twice ({_death(outcome)})")
+                        yield TaskResult(task.number, error=f"encoding it crashed twice ({_death(outcome)})")
                     if todo:
                         worker = _Worker()
                         workers.append(worker)
@@ -144,7 +144,7 @@ def _give(worker: _Worker, todo: deque[Task]) -> None:
         worker.start(todo.popleft())
 
 
-def _hear(worker: _Worker, advance: Advance) -> Outcome | int | None:
+def _hear(worker: _Worker, advance: Advance) -> TaskResult | int | None:
     """An outcome; None for news of progress; the status of a process that died."""
     assert worker.task is not None
     try:
@@ -152,7 +152,7 @@ def _hear(worker: _Worker, advance: Advance) -> Outcome | int | None:
     except (EOFError, OSError):
         return worker.end()
     worker.patience.reset()
-    if isinstance(said, Outcome):
+    if isinstance(said, TaskResult):
         return said
     advance(worker.task.number, said)
     worker.steps += said

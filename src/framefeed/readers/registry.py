@@ -28,7 +28,7 @@ NAMES = (
 )
 
 
-class _Readers(Mapping[str, type[AbstractVideoReader]]):
+class _ReaderClasses(Mapping[str, type[AbstractVideoReader]]):
     """Classes by name; a module is imported when its class is asked for."""
 
     def __getitem__(self, name: str) -> type[AbstractVideoReader]:
@@ -45,7 +45,7 @@ class _Readers(Mapping[str, type[AbstractVideoReader]]):
         return len(NAMES)
 
 
-READERS: Mapping[str, type[AbstractVideoReader]] = _Readers()
+READERS: Mapping[str, type[AbstractVideoReader]] = _ReaderClasses()
 """Reader classes by name. None of their libraries is imported before a reader is made."""
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import clips
 from framefeed import InvalidFile, UnsupportedCodec, VideoIndex
-from framefeed.prepare.encoding.picture_format import Look, plan_look
-from framefeed.prepare.options import Options
+from framefeed.prepare.encoding.picture_format import PictureFormat, plan_format
+from framefeed.prepare.options import PrepareOptions
 from framefeed.types import Orientation, StreamInfo
 
 
@@ -41,8 +41,8 @@ def stream(width: int, height: int, **facts: Any) -> StreamInfo:
     return StreamInfo(width=width, height=height, **{**plain, **facts})
 
 
-def look(width: int, height: int, options: Options, **facts: Any) -> Look:
-    return plan_look("x.mp4", stream(width, height, **facts), options)
+def look(width: int, height: int, options: PrepareOptions, **facts: Any) -> PictureFormat:
+    return plan_format("x.mp4", stream(width, height, **facts), options)
 
 
 TURNED = Orientation(1)
@@ -79,7 +79,9 @@ def test_size_and_shape(
     ratio: Fraction | None,
 ) -> None:
     width, height, orientation, pixel = source
-    found = look(width, height, Options(**options), orientation=orientation or Orientation(), sample_aspect_ratio=pixel)
+    found = look(
+        width, height, PrepareOptions(**options), orientation=orientation or Orientation(), sample_aspect_ratio=pixel
+    )
     assert (found.width, found.height) == size
     assert found.sample_aspect_ratio == ratio
     turned = orientation is not None
@@ -103,21 +105,21 @@ def test_size_and_shape(
     ],
 )
 def test_pixel_formats(source: str, codec: Any, wanted: str, expected: str) -> None:
-    found = look(640, 480, Options(codec=codec, pixel_format=wanted), pix_fmt=source)
+    found = look(640, 480, PrepareOptions(codec=codec, pixel_format=wanted), pix_fmt=source)
     assert found.pix_fmt == expected
 
 
 def test_colours() -> None:
-    assert look(64, 48, Options(), pix_fmt="yuvj420p", color_range=0).color_range == 2
-    made = look(64, 48, Options(), pix_fmt="rgb24", color_space=0, color_range=2)
+    assert look(64, 48, PrepareOptions(), pix_fmt="yuvj420p", color_range=0).color_range == 2
+    made = look(64, 48, PrepareOptions(), pix_fmt="rgb24", color_space=0, color_range=2)
     assert (made.color_space, made.color_range) == (1, 1)
-    kept = look(64, 48, Options(codec="hevc", pixel_format="keep"), pix_fmt="gbrp", color_space=0, color_range=2)
+    kept = look(64, 48, PrepareOptions(codec="hevc", pixel_format="keep"), pix_fmt="gbrp", color_space=0, color_range=2)
     assert (kept.color_space, kept.color_range) == (0, 2)
 
 
 def test_what_cannot_be_encoded(clip_folder: Path) -> None:
     with pytest.raises(InvalidFile, match=r"x\.mp4: its pictures of 1x48 pixels are too small"):
-        look(1, 48, Options())
+        look(1, 48, PrepareOptions())
     index = VideoIndex.scan(clips.make("hevc_12bit_444", clip_folder))
     with pytest.raises(UnsupportedCodec, match="yuv444p12le is not one of h264's encoder; choose --pixel-format auto"):
-        plan_look(index.path, index.stream, Options(pixel_format="keep"))
+        plan_format(index.path, index.stream, PrepareOptions(pixel_format="keep"))

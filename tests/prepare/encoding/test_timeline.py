@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import clips
 from framefeed import VideoDecoder, VideoIndex
-from framefeed.prepare.encoding.timeline import Timeline, make_timeline, nominal_rate, part_of
+from framefeed.prepare.encoding.timeline import OutputTimeline, make_timeline, nominal_rate, part_of
 
 
 @pytest.mark.parametrize("name", ["mp4_vfr", "mp4_ntsc", "mkv_start_10s", "edit_empty", "h264_raw"])
@@ -67,7 +67,7 @@ def test_nanoseconds_become_fewer() -> None:
 
 
 def test_parts_begin_at_zero() -> None:
-    whole = Timeline(np.array([0, 0, 1, 2, 2, 3]), np.arange(6) * 10 + 5, np.full(6, 10), Fraction(1, 100))
+    whole = OutputTimeline(np.array([0, 0, 1, 2, 2, 3]), np.arange(6) * 10 + 5, np.full(6, 10), Fraction(1, 100))
     part = part_of(whole, 1, 3)
     assert part.frames.tolist() == [1, 2, 2]
     assert part.pts.tolist() == [0, 10, 20] and part.shift == Fraction(-25, 100)

@@ -12,9 +12,9 @@ import pytest
 
 from framefeed import InvalidFile, VideoDecoder, VideoIndex, prepare
 from framefeed.prepare import gop_clips
-from framefeed.prepare.gop.gop_cost import FRAMES_EACH, Piece, measure_costs
+from framefeed.prepare.gop.gop_cost import FRAMES_EACH, VideoPart, measure_costs
 from framefeed.prepare.gop.gop_report import GopReport, GopRow
-from framefeed.prepare.options import Options
+from framefeed.prepare.options import PrepareOptions
 from framefeed.prepare.plot import report_plot
 from framefeed.testing.samples import write_clip
 from prepare.helpers import in_this_process
@@ -79,7 +79,7 @@ def test_costs_are_measured_on_the_frames_asked_for(videos: Path, monkeypatch: p
 
     monkeypatch.setattr(VideoDecoder, "get_frame_at", noted)
     index = VideoIndex.scan(videos / "0.mp4")
-    (cost,) = measure_costs([[Piece(index, 30, 50, 1000, 2.0)]], 0)
+    (cost,) = measure_costs([[VideoPart(index, 30, 50, 1000, 2.0)]], 0)
     assert cost.bytes_per_second == 500
     assert cost.packets_per_frame == np.arange(31, 51).mean()
     assert len(asked) == 2 * (FRAMES_EACH + 1) and set(asked) <= set(range(30, 50))
@@ -91,7 +91,7 @@ def row(gop: int | None, size: float, ms: float, clip_ms: float, fps: float) -> 
 
 def test_what_is_recommended() -> None:
     rows = (row(1, 4.0, 1.0, 12.0, 900.0), row(8, 1.6, 2.0, 10.0, 1000.0), row(250, 1.0, 40.0, 14.0, 950.0))
-    text = GopReport(rows, row(None, 1, 1, 1, 1), ("a",), 1.0, Options()).recommendation()
+    text = GopReport(rows, row(None, 1, 1, 1, 1), ("a",), 1.0, PrepareOptions()).recommendation()
     assert (
         "Single random frames: GOP 8 (1.60 times the bytes of GOP 250; a frame takes 2.0 ms, with GOP 250 40.0 ms)"
         in text

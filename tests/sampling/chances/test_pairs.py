@@ -22,8 +22,7 @@ from framefeed.sampling import (
 )
 from framefeed.sampling.chances.pair_chances import tails
 from framefeed.sampling.chances.simulation import simulate_order
-
-from .populations import EQUAL, MIXED, UNEVEN, videos
+from sampling.populations import EQUAL, MIXED, UNEVEN, videos
 
 VIDEOS = videos(60)
 

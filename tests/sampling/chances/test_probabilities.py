@@ -23,8 +23,7 @@ from framefeed.sampling import (
     probability_range,
     simulate_batches,
 )
-
-from .populations import EQUAL, MIXED, UNEVEN, assert_fits, fits, videos
+from sampling.populations import EQUAL, MIXED, UNEVEN, assert_fits, fits, videos
 
 ORDERS: list[Order] = [
     Sequential(),

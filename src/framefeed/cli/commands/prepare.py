@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Ends the program where options do not go together, or are not possible."""
-    from framefeed.prepare.options import Options, parse_fps, parse_size
+    from framefeed.prepare.options import PrepareOptions, parse_fps, parse_size
 
     wrong = ONLY_WRITING if args.report else ONLY_REPORT
     for name in wrong:
@@ -115,7 +115,7 @@ def _check(args: argparse.Namespace) -> None:
     names = ("short_side", "codec", "gop", "b_frames", "crf", "preset", "pixel_format", "container", "audio", "threads")
     chosen = {name: getattr(args, name) for name in (*names, "min_scene_seconds") if getattr(args, name) is not None}
     try:
-        Options(size=parse_size(args.size), fps=parse_fps(args.fps), scenes=args.scenes, **chosen)
+        PrepareOptions(size=parse_size(args.size), fps=parse_fps(args.fps), scenes=args.scenes, **chosen)
         if args.seconds is not None and not args.seconds > 0:
             raise ValueError(f"--seconds {args.seconds} is not possible; it is above 0")
     except ValueError as error:

@@ -23,17 +23,17 @@ from framefeed.compare.exercise.exercise_clips import GOP, HEIGHT, WIDTH, write_
 from framefeed.compare.exercise.exercise_sources import (
     FRAME_BYTES,
     SIZE,
+    BatchReader,
     FramefeedSource,
     Material,
     PyavSource,
-    Source,
 )
 from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.sampling import Entry, FrameValues, Model, OneFile, Population, SlidingWindow, memory_needed, study
 from framefeed.testing.scenes import read_frame
 
-__all__ = ["FORMAT", "OURS", "RUNS", "Exercise", "Way", "find_ways", "measured_effect", "prepare"]
+__all__ = ["FORMAT", "OURS", "RUNS", "BatchStrategy", "Exercise", "find_ways", "measured_effect", "prepare"]
 
 FORMAT = "framefeed exercise 1"
 OURS = "framefeed"
@@ -48,7 +48,7 @@ Report = Callable[[int, int, str], None]
 
 
 @dataclass
-class Way:
+class BatchStrategy:
     """One way to draw and read batches.
 
     Attributes:
@@ -61,7 +61,7 @@ class Way:
     name: str
     reader: str
     entry: Entry
-    make: Callable[[], Source]
+    make: Callable[[], BatchReader]
     wrong: int | None = None
     rates: list[float] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
@@ -91,15 +91,15 @@ def prepare(folder: Path, num_files: int, batch_size: int, workers: int, report:
     return Material(tuple(files), catalog, Population.of_catalog(catalog), batch_size, workers)
 
 
-def find_ways(material: Material) -> list[Way]:
+def find_ways(material: Material) -> list[BatchStrategy]:
     """All ways, the usual ones in the order in which people try them."""
     count, workers = material.population.num_frames, material.workers
 
-    def pyav(name: str, method: Any, entry: Entry, processes: int) -> Way:
-        return Way(name, "PyAV", entry, lambda: PyavSource(material, method, workers=processes))
+    def pyav(name: str, method: Any, entry: Entry, processes: int) -> BatchStrategy:
+        return BatchStrategy(name, "PyAV", entry, lambda: PyavSource(material, method, workers=processes))
 
-    def ours(order: Order, memory: int, name: str) -> Way:
-        return Way(name, OURS, Entry(order, memory), lambda: FramefeedSource(material, order.name, memory))
+    def ours(order: Order, memory: int, name: str) -> BatchStrategy:
+        return BatchStrategy(name, OURS, Entry(order, memory), lambda: FramefeedSource(material, order.name, memory))
 
     ways = [
         pyav("one file", OneFile(), Entry(OneFile()), 0),
@@ -137,7 +137,14 @@ class Exercise:
     """
 
     def __init__(
-        self, material: Material, ways: Sequence[Way], output: Path, *, seconds: float, repeat: int, command: str = ""
+        self,
+        material: Material,
+        ways: Sequence[BatchStrategy],
+        output: Path,
+        *,
+        seconds: float,
+        repeat: int,
+        command: str = "",
     ) -> None:
         self._material = material
         self._ways = ways
@@ -182,7 +189,7 @@ class Exercise:
             report(0, steps, "mean luma of all frames")
             self._add_statistics()
             done = 2
-            sources: list[Source] = []
+            sources: list[BatchReader] = []
             try:
                 for way in self._ways:
                     report(done, steps, f"checking {way.reader}, {way.name}")
@@ -222,7 +229,7 @@ class Exercise:
             rows.append({**row, "measured_effect": effect})
         self._rows = rows
 
-    def _time(self, way: Way, source: Source) -> None:
+    def _time(self, way: BatchStrategy, source: BatchReader) -> None:
         """A whole epoch, or from the first batch on for as long as was asked for."""
         begin = time.perf_counter()
         first = last = begin
@@ -250,7 +257,7 @@ class Exercise:
         write(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n", parents=True)
 
 
-def count_wrong(source: Source) -> int:
+def count_wrong(source: BatchReader) -> int:
     """How many frames of the first batches are not those that they should be; this also warms workers and caches."""
     wrong = 0
     batches = source.batches(named=True)

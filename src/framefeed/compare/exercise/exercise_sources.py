@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 from framefeed.sampling import OneFile, Population, SlidingWindow
 
-__all__ = ["FRAME_BYTES", "SIZE", "Batch", "FramefeedSource", "Material", "PyavSource", "Source"]
+__all__ = ["FRAME_BYTES", "SIZE", "Batch", "BatchReader", "FramefeedSource", "Material", "PyavSource"]
 
 SIZE = 224
 FRAME_BYTES = 3 * SIZE * SIZE
@@ -48,7 +48,7 @@ class Material:
     workers: int
 
 
-class Source(Protocol):
+class BatchReader(Protocol):
     """Reads batches."""
 
     whole: bool
@@ -124,7 +124,7 @@ class _Runs(Dataset[Named]):
 
 
 @dataclass(eq=False)
-class _InOrder(IterableDataset[Named]):
+class _SequentialFrames(IterableDataset[Named]):
     """All frames in order; a worker has files of its own."""
 
     files: tuple[Path, ...]
@@ -138,7 +138,7 @@ class _InOrder(IterableDataset[Named]):
                     yield frame[None], torch.tensor([(file, number)])
 
 
-class _Numbers(Sampler[int]):
+class _SampleNumbers(Sampler[int]):
     """Numbers of frames without end."""
 
     def __init__(self, draw: Callable[[int], NDArray[np.int64]]) -> None:
@@ -174,14 +174,14 @@ class PyavSource:
             context.set_forkserver_preload([__name__])
             ahead = {"prefetch_factor": PREFETCH, "persistent_workers": True, "multiprocessing_context": context}
         data: Any = _Runs(material.files, population.file_starts, length, count)
-        sampler: _Numbers | None = None
+        sampler: _SampleNumbers | None = None
         if method == "sequential":
-            data = _InOrder(material.files)
+            data = _SequentialFrames(material.files)
         elif isinstance(method, str):
-            sampler = _Numbers(lambda epoch: np.random.default_rng(epoch).permutation(count))
+            sampler = _SampleNumbers(lambda epoch: np.random.default_rng(epoch).permutation(count))
         else:
             model = method
-            sampler = _Numbers(lambda seed: model.draw(population, length, 1024, seed)[:, 0])
+            sampler = _SampleNumbers(lambda seed: model.draw(population, length, 1024, seed)[:, 0])
         self._loader: DataLoader[Any] | None = DataLoader(
             data, batch_size=size // length, sampler=sampler, num_workers=workers, drop_last=True, **ahead
         )

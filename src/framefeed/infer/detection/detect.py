@@ -15,7 +15,7 @@ from framefeed.errors import ModelError
 from framefeed.infer.detection.fit import PAD_VALUE, Fit
 from framefeed.infer.detection.layouts import Outputs, Reader, choose_layout
 from framefeed.infer.detection.suppress import Detections, suppress
-from framefeed.infer.engines import Engine
+from framefeed.infer.engines import ModelEngine
 
 __all__ = ["Detector", "Launched", "input_size", "new_stream"]
 
@@ -23,7 +23,7 @@ __all__ = ["Detector", "Launched", "input_size", "new_stream"]
 MOST = 1.001
 
 
-def input_size(engine: Engine, image_size: tuple[int, int] | None) -> tuple[int, int]:
+def input_size(engine: ModelEngine, image_size: tuple[int, int] | None) -> tuple[int, int]:
     """(height, width) of a model's input.
 
     Args:
@@ -87,7 +87,7 @@ class Detector:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ModelEngine,
         size: tuple[int, int],
         device: torch.device,
         *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framefeed.infer.engines.base import Engine, Signature
+from framefeed.infer.engines.base import ModelEngine, Signature
 from framefeed.infer.engines.choose import choose_device, model_identity, open_engine
 
-__all__ = ["Engine", "Signature", "choose_device", "model_identity", "open_engine"]
+__all__ = ["ModelEngine", "Signature", "choose_device", "model_identity", "open_engine"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from framefeed.errors import ModelError
 from framefeed.infer.detection.layouts import Outputs
 
-__all__ = ["Engine", "Signature", "check_input", "named_outputs", "parse_names"]
+__all__ = ["ModelEngine", "Signature", "check_input", "named_outputs", "parse_names"]
 
 DTYPES = (torch.float32, torch.float16)
 
@@ -38,7 +38,7 @@ class Signature:
     max_batch: int | None = None
 
 
-class Engine(Protocol):
+class ModelEngine(Protocol):
     """A model that is ready to run.
 
     Attributes:

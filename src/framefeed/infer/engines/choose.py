@@ -12,7 +12,7 @@ import torch
 
 from framefeed.device import resolve_device
 from framefeed.errors import ModelError
-from framefeed.infer.engines.base import Engine
+from framefeed.infer.engines.base import ModelEngine
 from framefeed.infer.engines.call import import_callable, is_callable_name, open_callable
 from framefeed.infer.engines.onnx import OnnxEngine, runs_on_gpu
 from framefeed.infer.engines.torch_program import open_module, open_pt2, open_torchscript
@@ -80,7 +80,7 @@ def open_engine(
     trust_model: bool = False,
     provider: str = "cuda",
     num_threads: int = 0,
-) -> Engine:
+) -> ModelEngine:
     """Loads a model.
 
     Args:

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from framefeed.catalog.catalog import BadFile
 from framefeed.errors import CatalogError, InvalidFile, OutputError
-from framefeed.infer.execution.job import Job, Writer, plan_segments, schema_of
+from framefeed.infer.execution.job import InferenceJob, Writer, plan_segments, schema_of
 from framefeed.infer.execution.segments import Segment
 from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
 from framefeed.infer.journal import MemoryJournal
-from framefeed.infer.options import Options
+from framefeed.infer.options import InferOptions
 from framefeed.infer.output import Output
 from framefeed.infer.progress import RunProgress
-from framefeed.infer.videos import Paths, Videos, find_videos
+from framefeed.infer.videos import InputVideos, Paths, find_videos
 
 __all__ = ["Executor", "InferResult", "execute"]
 
@@ -86,7 +86,7 @@ class Executor(Protocol):
 
 def execute(
     videos: Paths,
-    options: Options,
+    options: InferOptions,
     identity: dict[str, Any],
     make_executor: Callable[[], Executor],
     *,
@@ -121,7 +121,7 @@ def execute(
             target.leave()
             return _done_before(target, found)
         segments = plan_segments(found.good, options)
-        job = Job(found.good, segments, MemoryJournal() if target is None else target.journal)
+        job = InferenceJob(found.good, segments, MemoryJournal() if target is None else target.journal)
         resumed = sum(count for _, count in job.done_frames())
         executor = make_executor()
         writer = _work(job, executor, found, progress)
@@ -147,7 +147,7 @@ def execute(
         return result
 
 
-def _put_together(job: Job, names: Sequence[str] | None, target: Output | None) -> tuple[pa.Table | None, int]:
+def _put_together(job: InferenceJob, names: Sequence[str] | None, target: Output | None) -> tuple[pa.Table | None, int]:
     """All rows, in memory or in the output, and how many there are."""
     schema = schema_of(names)
     if target is None:
@@ -173,7 +173,7 @@ def _opened(path: str | os.PathLike[str], identity: dict[str, Any], restart: boo
         target.close()
 
 
-def _work(job: Job, executor: Executor, found: Videos, show: bool | None) -> Writer:
+def _work(job: InferenceJob, executor: Executor, found: InputVideos, show: bool | None) -> Writer:
     """Does what is not done."""
     totals = [0] * len(found.good)
     for segment in job.segments:
@@ -191,7 +191,7 @@ def _work(job: Job, executor: Executor, found: Videos, show: bool | None) -> Wri
     return writer
 
 
-def _find(videos: Paths, folder: Path, frame_skip: int, progress: bool | None) -> Videos:
+def _find(videos: Paths, folder: Path, frame_skip: int, progress: bool | None) -> InputVideos:
     try:
         return find_videos(videos, folder, frame_skip, progress=progress)
     except CatalogError as error:
@@ -202,7 +202,7 @@ def _find(videos: Paths, folder: Path, frame_skip: int, progress: bool | None) -
         raise
 
 
-def _none_usable(found: Videos) -> InvalidFile:
+def _none_usable(found: InputVideos) -> InvalidFile:
     if not found.bad:
         return InvalidFile("videos", "the catalog has none")
     first = found.bad[0]
@@ -210,7 +210,7 @@ def _none_usable(found: Videos) -> InvalidFile:
     return InvalidFile(first.path, f"{first.reason}{more}")
 
 
-def _stamps(found: Videos) -> dict[str, tuple[int, int] | None]:
+def _stamps(found: InputVideos) -> dict[str, tuple[int, int] | None]:
     good = {video.name: video.fingerprint for video in found.good}
     return {**dict.fromkeys(bad.path for bad in found.bad), **good}
 
@@ -228,7 +228,7 @@ def _summary(result: InferResult) -> dict[str, Any]:
     }
 
 
-def _done_before(target: Output, found: Videos) -> InferResult:
+def _done_before(target: Output, found: InputVideos) -> InferResult:
     """What a complete run's record says."""
     said = target.summary
     frames = int(said.get("num_frames", 0))

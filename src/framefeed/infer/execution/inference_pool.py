@@ -21,18 +21,18 @@ from framefeed.infer.detection.detect import Detector, Launched
 from framefeed.infer.detection.fit import Fit
 from framefeed.infer.detection.suppress import Detections
 
-__all__ = ["CpuLanes", "GpuLane", "Lanes", "Running", "num_lanes"]
+__all__ = ["BatchRunner", "InferencePool", "InferenceStream", "RunningBatch", "split_threads"]
 
 MAX_LANES = 8  # each has an input of its own
 
 
-def num_lanes(num_threads: int) -> tuple[int, int]:
+def split_threads(num_threads: int) -> tuple[int, int]:
     """How many batches are run at a time with so many threads, and how many threads each has."""
     lanes = min(num_threads, MAX_LANES)
     return lanes, num_threads // lanes
 
 
-class Running(Protocol):
+class RunningBatch(Protocol):
     """A batch that is being run."""
 
     def result(self) -> Detections:
@@ -42,7 +42,7 @@ class Running(Protocol):
         """Nobody will ask; it need not be begun."""
 
 
-class Lanes(Protocol):
+class BatchRunner(Protocol):
     """Runs batches.
 
     Attributes:
@@ -53,14 +53,14 @@ class Lanes(Protocol):
     depth: int
     seconds: float
 
-    def submit(self, frames: Tensor, fit: Fit) -> Running:
+    def submit(self, frames: Tensor, fit: Fit) -> RunningBatch:
         """Runs a batch."""
 
     def close(self) -> None:
         """Ends its threads."""
 
 
-class CpuLanes:
+class InferencePool:
     """Batches side by side, each in a thread of its own.
 
     Args:
@@ -107,7 +107,7 @@ class CpuLanes:
             torch.set_num_threads(self._before)
 
 
-class GpuLane:
+class InferenceStream:
     """Batches one after the other: two are launched before what was found in the first is fetched.
 
     Args:
@@ -119,7 +119,7 @@ class GpuLane:
         self.seconds = 0.0
         self._detector = make()
 
-    def submit(self, frames: Tensor, fit: Fit) -> Running:
+    def submit(self, frames: Tensor, fit: Fit) -> RunningBatch:
         """Launches a batch."""
         began = time.perf_counter()
         launched = self._detector.launch(frames, fit)
@@ -138,12 +138,12 @@ class GpuLane:
 
 
 class _LaunchedBatch:
-    def __init__(self, lane: GpuLane, launched: Launched) -> None:
-        self._lane = lane
+    def __init__(self, stream: InferenceStream, launched: Launched) -> None:
+        self._inference = stream
         self._launched = launched
 
     def result(self) -> Detections:
-        return self._lane.collect(self._launched)
+        return self._inference.collect(self._launched)
 
     def cancel(self) -> None:
         pass

@@ -20,18 +20,18 @@ from framefeed.catalog.paths import absolute
 from framefeed.infer.execution.segments import Piece, Segment, cut_segments, limit_batches
 from framefeed.infer.execution.work import BadFrame, Finished, VideoRef
 from framefeed.infer.journal import Done, Journal, MemoryJournal
-from framefeed.infer.options import Options
+from framefeed.infer.options import InferOptions
 from framefeed.infer.rows import COLUMNS, FOUND, finish_rows
-from framefeed.infer.videos import Video
+from framefeed.infer.videos import InputVideo
 
-__all__ = ["Job", "Writer", "plan_segments"]
+__all__ = ["InferenceJob", "Writer", "plan_segments"]
 
 ROWS_AT_ONCE = 1 << 16
 CACHED = 16
 QUEUED = 16
 
 
-def plan_segments(videos: Sequence[Video], options: Options) -> list[Segment]:
+def plan_segments(videos: Sequence[InputVideo], options: InferOptions) -> list[Segment]:
     """Cuts videos into segments; those of one size, and of one catalog, can share one."""
     alike: dict[tuple[str, tuple[int, int]], list[int]] = {}
     for number, video in enumerate(videos):
@@ -44,7 +44,7 @@ def plan_segments(videos: Sequence[Video], options: Options) -> list[Segment]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PieceRows:
     """Where the rows of a piece are: the segment, and the place of the piece in it."""
 
     segment: int
@@ -52,7 +52,7 @@ class _Part:
     piece: Piece
 
 
-class Job:
+class InferenceJob:
     """A run.
 
     Args:
@@ -64,7 +64,9 @@ class Job:
         todo: Numbers of segments that are not done.
     """
 
-    def __init__(self, videos: Sequence[Video], segments: Sequence[Segment], journal: Journal | MemoryJournal) -> None:
+    def __init__(
+        self, videos: Sequence[InputVideo], segments: Sequence[Segment], journal: Journal | MemoryJournal
+    ) -> None:
         self.videos = videos
         self.segments = segments
         self._journal = journal
@@ -111,11 +113,11 @@ class Job:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def _parts(self) -> dict[int, list[_Part]]:
-        parts: dict[int, list[_Part]] = {}
+    def _parts(self) -> dict[int, list[_PieceRows]]:
+        parts: dict[int, list[_PieceRows]] = {}
         for number, segment in enumerate(self.segments):
             for place, piece in enumerate(segment.pieces):
-                parts.setdefault(piece.video, []).append(_Part(number, place, piece))
+                parts.setdefault(piece.video, []).append(_PieceRows(number, place, piece))
         return parts
 
     def rows(self, classes: Sequence[str] | None) -> Iterator[pa.Table]:
@@ -215,7 +217,7 @@ class Writer:
         seconds: How long writing took.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: InferenceJob) -> None:
         self._job = job
         self._queue: queue.Queue[Finished | None] = queue.Queue(QUEUED)
         self._error: BaseException | None = None

@@ -13,12 +13,12 @@ from framefeed.dataset import VideoDataset
 from framefeed.infer.detection.fit import Fit
 from framefeed.infer.detection.suppress import Detections
 from framefeed.infer.execution.segments import Piece, Segment
-from framefeed.infer.options import Options
+from framefeed.infer.options import InferOptions
 from framefeed.infer.rows import FOUND, sorted_found
 from framefeed.loader import VideoLoader
 from framefeed.loader.stats import LoaderStats
 
-__all__ = ["BadFrame", "Finished", "VideoRef", "Work", "WorkerStats"]
+__all__ = ["BadFrame", "Finished", "SegmentBatches", "VideoRef", "WorkerStats"]
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class WorkerStats:
 
     def add(self, loader: LoaderStats) -> None:
         """Adds what a loader has done."""
-        self.packets_decoded += loader.frames_decoded
+        self.packets_decoded += loader.packets_decoded
         self.bytes_read += loader.bytes_read
         self.wait_seconds += loader.wait_seconds
 
 
-class Work:
+class SegmentBatches:
     """The batches of segments, and what has been found in them. It is the loader's batch sampler.
 
     Args:
@@ -121,7 +121,7 @@ class Work:
         refs: Sequence[VideoRef],
         dataset: VideoDataset | None,
         unusable: dict[int, str],
-        options: Options,
+        options: InferOptions,
         advance: Callable[[int, int], None],
     ) -> None:
         self._advance = advance
@@ -169,14 +169,14 @@ class Work:
 
     def note_bad(self, loader: VideoLoader) -> None:
         """Notes frames that the loader could not get."""
-        for skipped in loader.report[self._noted :]:
+        for skipped in loader.skipped[self._noted :]:
             video, sampled = self._numbers[skipped.path], skipped.frame // self._skip
             reason = skipped.reason.removeprefix(f"{skipped.path}: ")
             for piece, finished in self._segments_of[video]:
                 if piece.first <= sampled < piece.end:
                     finished.bad.append(BadFrame(video, skipped.frame, reason))
                     self._advance(video, 1)
-        self._noted = len(loader.report)
+        self._noted = len(loader.skipped)
 
     def add(self, batch: int, labels: Sequence[tuple[str, int]], found: Detections, fit: Fit) -> None:
         """Adds what was found in a batch."""

@@ -22,41 +22,47 @@ from framefeed.infer.detection.detect import Detector, input_size, new_stream
 from framefeed.infer.detection.fit import Fit, fit_frames
 from framefeed.infer.detection.suppress import find_suppressor
 from framefeed.infer.engines import open_engine
-from framefeed.infer.execution.inference_pool import CpuLanes, GpuLane, Lanes, Running, num_lanes
+from framefeed.infer.execution.inference_pool import (
+    BatchRunner,
+    InferencePool,
+    InferenceStream,
+    RunningBatch,
+    split_threads,
+)
 from framefeed.infer.execution.segments import Segment
-from framefeed.infer.execution.work import Finished, VideoRef, Work, WorkerStats
-from framefeed.infer.options import Options
+from framefeed.infer.execution.work import Finished, SegmentBatches, VideoRef, WorkerStats
+from framefeed.infer.options import InferOptions
 from framefeed.loader import VideoLoader
 
-__all__ = ["FRAMES", "Worker"]
+__all__ = ["FRAMES", "InferenceWorker"]
 
 FRAMES = "frames"
 MAX_DATASETS = 8  # kept open: each knows the packets of its videos
 
 
-class Worker:
+class InferenceWorker:
     """A model, and what decodes for it.
 
     Args:
         model: See ``open_engine``.
-        options: See ``Options``; the device is a real one.
+        options: See ``InferOptions``; the device is a real one.
 
     Attributes:
         options: What it was made with.
         names: Names of classes that came with the model.
         size: (height, width) of the model's input.
-        lanes: Run batches.
+        runner: Runs batches.
         stats: What was done.
     """
 
-    def __init__(self, model: Any, options: Options) -> None:
+    def __init__(self, model: Any, options: InferOptions) -> None:
         self.options = options
         self._device = torch.device(options.device)
         self._datasets: dict[tuple[Any, ...], VideoDataset] = {}
         self._catalogs: dict[str, Catalog | None] = {}
         self._stream = new_stream(self._device) if self._device.type == "cuda" else None
         threads = options.num_threads or available_cpus()
-        lanes, threads_of_lane = num_lanes(threads)
+        lanes, threads_of_lane = split_threads(threads)
         with self.on_stream():
             engine = open_engine(
                 model,
@@ -71,11 +77,11 @@ class Worker:
             self._engine = engine
             find_suppressor()
             if self._device.type == "cuda":
-                self.lanes: Lanes = GpuLane(self.new_detector)
+                self.runner: BatchRunner = InferenceStream(self.new_detector)
             elif engine.concurrent:
-                self.lanes = CpuLanes(self.new_detector, lanes, threads_of_lane)
+                self.runner = InferencePool(self.new_detector, lanes, threads_of_lane)
             else:  # somebody's own code may not like to be called twice at a time
-                self.lanes = CpuLanes(self.new_detector, 1, 0)
+                self.runner = InferencePool(self.new_detector, 1, 0)
         self.stats = WorkerStats()
 
     def new_detector(self) -> Detector:
@@ -105,7 +111,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends its threads; it cannot be used any more."""
-        self.lanes.close()
+        self.runner.close()
 
     def run(
         self,
@@ -146,7 +152,7 @@ class Worker:
         wanted = dict.fromkeys(piece.video for _, segment in segments for piece in segment.pieces)
         refs = [known[video] for video in wanted]
         dataset, unusable = self._dataset(refs, catalog, fit_frames(size, self.size, self.options.resize))
-        work = Work(segments, refs, dataset, unusable, self.options, advance)
+        work = SegmentBatches(segments, refs, dataset, unusable, self.options, advance)
         loader = None
         if dataset is not None and work.batches:
             loader = VideoLoader(
@@ -160,13 +166,13 @@ class Worker:
             self.stats.add(loader.stats())
         yield from work.finish_up_to(None)
 
-    def _read(self, loader: VideoLoader, work: Work, fit: Fit) -> Iterator[Finished]:
+    def _read(self, loader: VideoLoader, work: SegmentBatches, fit: Fit) -> Iterator[Finished]:
         """Has batches run as they come, and takes what was found in them in order."""
-        lanes = self.lanes
-        before = lanes.seconds
+        runner = self.runner
+        before = runner.seconds
         with self.on_stream():
             iterator = iter(loader)
-        running: deque[tuple[int, list[tuple[str, int]], Running]] = deque()
+        running: deque[tuple[int, list[tuple[str, int]], RunningBatch]] = deque()
         close: Callable[[], None] = iterator.close
         try:
             while True:
@@ -178,13 +184,13 @@ class Worker:
                         self.stats.batches += 1
                         self.stats.frames += len(frames)
                         self.stats.full_batches += len(frames) == self.options.batch_size
-                        running.append((iterator.position - 1, batch["labels"], lanes.submit(frames, fit)))
+                        running.append((iterator.position - 1, batch["labels"], runner.submit(frames, fit)))
                         del frames
                     elif not running:
                         return
                     has_ended = batch is None
                     del batch
-                    if not has_ended and len(running) <= lanes.depth:
+                    if not has_ended and len(running) <= runner.depth:
                         continue
                     number, labels, run = running.popleft()
                     work.add(number, labels, run.result(), fit)
@@ -196,7 +202,7 @@ class Worker:
             close()
             for *_, run in running:
                 run.cancel()
-            self.stats.model_seconds += lanes.seconds - before
+            self.stats.model_seconds += runner.seconds - before
 
     # --- videos ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +230,7 @@ class Worker:
             while len(self._datasets) >= MAX_DATASETS:
                 self._datasets.pop(next(iter(self._datasets)))
             self._datasets[key] = dataset
-        reasons = {bad.path: bad.reason for bad in dataset.report}
+        reasons = {bad.path: bad.reason for bad in dataset.unreadable}
         counts = dict(zip(dataset.filenames, dataset.counts.tolist(), strict=True))
         for ref in refs:
             if ref.name not in counts:

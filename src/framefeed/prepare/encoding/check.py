@@ -8,10 +8,10 @@ import numpy as np
 
 from framefeed.errors import InvalidFile
 from framefeed.index.video_index import VideoIndex
-from framefeed.prepare.encoding.picture_format import Look
-from framefeed.prepare.encoding.timeline import Timeline
+from framefeed.prepare.encoding.picture_format import PictureFormat
+from framefeed.prepare.encoding.timeline import OutputTimeline
 from framefeed.prepare.encoding.write import EXACT
-from framefeed.prepare.options import Options
+from framefeed.prepare.options import PrepareOptions
 
 __all__ = ["check_output", "has_groups_of"]
 
@@ -28,14 +28,16 @@ def has_groups_of(index: VideoIndex, gop: int) -> bool:
     return closed and bool(np.array_equal(packets.start[packets.frames], begins[group]))
 
 
-def check_output(path: Path, name: str, timeline: Timeline, look: Look, options: Options) -> None:
+def check_output(
+    path: Path, name: str, timeline: OutputTimeline, target: PictureFormat, options: PrepareOptions
+) -> None:
     """Raises where a file is not what was meant.
 
     Args:
         path: The file.
         name: What to call it: it may have another name for the time being.
         timeline: The frames that it should have.
-        look: What they should look like.
+        target: What they should look like.
         options: How they should be coded.
 
     Raises:
@@ -54,11 +56,11 @@ def check_output(path: Path, name: str, timeline: Timeline, look: Look, options:
         same = bool((np.abs(found * float(stream.time_base) - seconds) <= MILLISECOND).all())
     if not same:
         raise InvalidFile(name, "was written with other times than its frames have")
-    if (stream.codec, stream.width, stream.height) != (options.codec, look.width, look.height):
+    if (stream.codec, stream.width, stream.height) != (options.codec, target.width, target.height):
         raise InvalidFile(
             name,
             f"was written as {stream.codec} of {stream.width}x{stream.height}, not {options.codec} of "
-            f"{look.width}x{look.height}",
+            f"{target.width}x{target.height}",
         )
     if not has_groups_of(index, options.gop):
         raise InvalidFile(name, f"was written with keyframes at other places than every {options.gop} frames")

@@ -7,7 +7,7 @@ from typing import Any
 import av
 import av.filter
 
-from framefeed.prepare.encoding.picture_format import FULL_RANGE, UNSPECIFIED, Look, is_rgb
+from framefeed.prepare.encoding.picture_format import FULL_RANGE, UNSPECIFIED, PictureFormat, is_rgb
 
 __all__ = ["Converter"]
 
@@ -23,7 +23,7 @@ class Converter:
     """Converts the pictures of one video.
 
     Args:
-        look: What is wanted.
+        target: What is wanted.
         num_threads: Of the filters.
 
     Attributes:
@@ -31,8 +31,8 @@ class Converter:
         interlaced: Whether one of them said that it is made of two fields.
     """
 
-    def __init__(self, look: Look, num_threads: int = 1) -> None:
-        self._look = look
+    def __init__(self, target: PictureFormat, num_threads: int = 1) -> None:
+        self._target = target
         self._num_threads = num_threads
         self._graphs: dict[tuple[Any, ...], av.filter.Graph | None] = {}
         self.sizes: set[tuple[int, int]] = set()
@@ -40,16 +40,16 @@ class Converter:
 
     def __call__(self, picture: Any) -> Any:
         """A picture ready to be encoded; what came is not to be used any more."""
-        look = self._look
+        target = self._target
         rgb = is_rgb(picture.format.name)
         self.sizes.add((picture.width, picture.height))
         self.interlaced |= bool(picture.interlaced_frame)
         if not rgb:
             # What the container says counts where the stream says nothing. The same for all, or filters begin anew.
             if picture.colorspace == UNSPECIFIED:
-                picture.colorspace = look.color_space
-            full = picture.format.name.startswith("yuvj") or (picture.color_range or look.color_range) == FULL_RANGE
-            picture.color_range = FULL_RANGE if full else picture.color_range or look.color_range
+                picture.colorspace = target.color_space
+            full = picture.format.name.startswith("yuvj") or (picture.color_range or target.color_range) == FULL_RANGE
+            picture.color_range = FULL_RANGE if full else picture.color_range or target.color_range
         key = (picture.width, picture.height, picture.format.name, picture.colorspace, picture.color_range)
         if key not in self._graphs:
             self._graphs[key] = self._make_graph(*key, rgb)
@@ -79,24 +79,27 @@ class Converter:
         return graph
 
     def _steps(self, width: int, height: int, pix_fmt: str, extent: int, rgb: bool) -> list[str]:
-        look = self._look
+        target = self._target
         size = (width & ~1, height & ~1)
         steps = [] if size == (width, height) else [f"crop={size[0]}:{size[1]}:0:0"]
-        scaled = (look.scaled_width, look.scaled_height)
-        turns = [*(("hflip",) if look.orientation.mirrored else ()), *_TURNS[look.orientation.quarter_turns]]
-        to = look.pix_fmt
-        if look.orientation.swaps_sides and to not in _SYMMETRIC:
+        scaled = (target.scaled_width, target.scaled_height)
+        turns = [
+            *(("hflip",) if target.orientation.mirrored else ()),
+            *_TURNS[target.orientation.quarter_turns],
+        ]
+        to = target.pix_fmt
+        if target.orientation.swaps_sides and to not in _SYMMETRIC:
             # Chroma that is halved in one direction only would be halved in the other one afterwards.
             to = "yuv444p10le" if to.endswith("10le") else "yuv444p"
             turns.append(f"scale=flags={_SCALING}")
-            turns.append(f"format={look.pix_fmt}")
+            turns.append(f"format={target.pix_fmt}")
         if size != scaled or pix_fmt != to:
             steps += [self._scale(scaled, extent, rgb), f"format={to}"]
         return steps + turns
 
     def _scale(self, size: tuple[int, int], extent: int, rgb: bool) -> str:
         step = f"scale={size[0]}:{size[1]}:flags={_SCALING}:interl=-1"
-        if rgb and not is_rgb(self._look.pix_fmt):
+        if rgb and not is_rgb(self._target.pix_fmt):
             return f"{step}:out_color_matrix=bt709:out_range=limited"
         if not rgb and extent == FULL_RANGE:
             return f"{step}:in_range=full:out_range=full"

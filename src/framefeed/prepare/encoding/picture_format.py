@@ -10,17 +10,26 @@ import av.error
 
 from framefeed.errors import InvalidFile, UnsupportedCodec
 from framefeed.prepare.codecs import ENCODERS
-from framefeed.prepare.options import Options
+from framefeed.prepare.options import PrepareOptions
 from framefeed.types import Orientation, StreamInfo
 
-__all__ = ["FULL_RANGE", "UNSPECIFIED", "Look", "bits_of", "check_pixel_format", "is_rgb", "plain_name", "plan_look"]
+__all__ = [
+    "FULL_RANGE",
+    "UNSPECIFIED",
+    "PictureFormat",
+    "bits_of",
+    "check_pixel_format",
+    "is_rgb",
+    "plain_name",
+    "plan_format",
+]
 
 UNSPECIFIED, BT709, LIMITED_RANGE, FULL_RANGE = 2, 1, 1, 2
 MAX_RATIO = 0xFFFF  # numbers of a pixel's shape that H.264 has room for
 
 
 @dataclass(frozen=True)
-class Look:
+class PictureFormat:
     """What outputs of a video look like.
 
     Attributes:
@@ -48,7 +57,7 @@ class Look:
     color_transfer: int
 
 
-def plan_look(path: str, stream: StreamInfo, options: Options) -> Look:
+def plan_format(path: str, stream: StreamInfo, options: PrepareOptions) -> PictureFormat:
     """Decides what the outputs of a stream look like.
 
     Raises:
@@ -70,7 +79,7 @@ def plan_look(path: str, stream: StreamInfo, options: Options) -> Look:
         space, extent = BT709, LIMITED_RANGE
     elif (stream.pix_fmt or "").startswith("yuvj"):
         extent = FULL_RANGE
-    return Look(
+    return PictureFormat(
         width=width,
         height=height,
         cut_width=cut_width,
@@ -88,7 +97,7 @@ def plan_look(path: str, stream: StreamInfo, options: Options) -> Look:
 
 
 def _shape(
-    width: int, height: int, ratio: Fraction | None, options: Options
+    width: int, height: int, ratio: Fraction | None, options: PrepareOptions
 ) -> tuple[tuple[int, int], Fraction | None]:
     """Size and shape of pixels of an upright picture."""
     shape = Fraction(width, height) * (ratio or 1)
@@ -139,7 +148,7 @@ def _formats(codec: str) -> list[str]:
     return [each.name for each in found]
 
 
-def check_pixel_format(options: Options) -> None:
+def check_pixel_format(options: PrepareOptions) -> None:
     """Raises where the encoder is missing, or does not take the pixel format that is asked for.
 
     Raises:
@@ -154,7 +163,7 @@ def check_pixel_format(options: Options) -> None:
         )
 
 
-def _pixel_format(path: str, source: str, options: Options) -> str:
+def _pixel_format(path: str, source: str, options: PrepareOptions) -> str:
     if options.pixel_format == "keep":
         name = plain_name(source)
         if name not in _formats(options.codec):

@@ -14,10 +14,10 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import PathMedia
 from framefeed.prepare.encoding.audio import AudioCopy
 from framefeed.prepare.encoding.check import has_groups_of
-from framefeed.prepare.encoding.picture_format import Look, plain_name
-from framefeed.prepare.encoding.timeline import Timeline
+from framefeed.prepare.encoding.picture_format import PictureFormat, plain_name
+from framefeed.prepare.encoding.timeline import OutputTimeline
 from framefeed.prepare.encoding.write import Progress, copy_packets
-from framefeed.prepare.options import Options
+from framefeed.prepare.options import PrepareOptions
 from framefeed.source import media_of, open_source
 
 __all__ = ["can_be_kept", "remux"]
@@ -25,7 +25,7 @@ __all__ = ["can_be_kept", "remux"]
 _ODD = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD | PacketKind.MULTIPLE) | DISCARD
 
 
-def can_be_kept(index: VideoIndex, look: Look, options: Options) -> bool:
+def can_be_kept(index: VideoIndex, target: PictureFormat, options: PrepareOptions) -> bool:
     """Whether a video has everything that is asked for already, but for its container.
 
     Quality is not looked at: no file says what it was encoded with.
@@ -36,9 +36,9 @@ def can_be_kept(index: VideoIndex, look: Look, options: Options) -> bool:
         and not options.force
         and index.stored is None
         and stream.codec == options.codec
-        and (stream.width, stream.height) == (look.width, look.height)
+        and (stream.width, stream.height) == (target.width, target.height)
         and not stream.orientation
-        and plain_name(stream.pix_fmt or "") == look.pix_fmt
+        and plain_name(stream.pix_fmt or "") == target.pix_fmt
         and (options.b_frames > 0 or stream.reorder_depth == 0)
         # One packet is one frame, and all are shown: nothing stays behind in the file that no reader needs.
         and len(packets) == index.num_frames
@@ -50,8 +50,8 @@ def can_be_kept(index: VideoIndex, look: Look, options: Options) -> bool:
 def remux(
     path: Path,
     index: VideoIndex,
-    timeline: Timeline,
-    options: Options,
+    timeline: OutputTimeline,
+    options: PrepareOptions,
     *,
     audio: AudioCopy | None = None,
     progress: Progress = lambda frames: None,

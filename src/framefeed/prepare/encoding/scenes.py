@@ -72,7 +72,7 @@ class Shrink:
         return lines[:, :WIDTH].astype(np.float32)
 
 
-class _Seen:
+class _SmallPicture:
     """A small picture, and what is needed to compare it."""
 
     def __init__(self, picture: Picture) -> None:
@@ -81,7 +81,7 @@ class _Seen:
         self.rest = self.pixels - self.mean
         self.variance = float(self.rest @ self.rest) / len(self.rest)
 
-    def difference(self, other: _Seen) -> float:
+    def difference(self, other: _SmallPicture) -> float:
         least = min(self.variance, other.variance)
         if least > 0:
             together = float(self.rest @ other.rest) / len(self.rest)
@@ -96,9 +96,9 @@ def measure(pictures: Iterable[Picture]) -> Differences:
     step: list[float] = []
     back: list[float] = []
     ahead: list[float] = []
-    recent: deque[_Seen] = deque(maxlen=REACH)
+    recent: deque[_SmallPicture] = deque(maxlen=REACH)
     for number, picture in enumerate(pictures):
-        seen = _Seen(picture)
+        seen = _SmallPicture(picture)
         differences = [seen.difference(other) for other in recent]  # oldest first
         step.append(max(differences[-1], abs(seen.mean - recent[-1].mean)) if recent else 0.0)
         back.append(min(differences, default=0.0))

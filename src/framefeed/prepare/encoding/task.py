@@ -19,17 +19,17 @@ from framefeed.media.ffmpeg import quiet
 from framefeed.prepare.encoding.audio import open_audio
 from framefeed.prepare.encoding.check import check_output
 from framefeed.prepare.encoding.convert import Converter
-from framefeed.prepare.encoding.picture_format import Look, bits_of, plan_look
+from framefeed.prepare.encoding.picture_format import PictureFormat, bits_of, plan_format
 from framefeed.prepare.encoding.pictures import pictures
 from framefeed.prepare.encoding.remux import can_be_kept, remux
 from framefeed.prepare.encoding.scenes import Shrink, find_cuts, measure
-from framefeed.prepare.encoding.timeline import Timeline, make_timeline, part_of
+from framefeed.prepare.encoding.timeline import OutputTimeline, make_timeline, part_of
 from framefeed.prepare.encoding.write import WriteFailed, encode
-from framefeed.prepare.options import Options
-from framefeed.prepare.values import Output
+from framefeed.prepare.options import PrepareOptions
+from framefeed.prepare.values import PreparedFile
 from framefeed.source import CutOff
 
-__all__ = ["Outcome", "Task", "num_steps", "prepare_video"]
+__all__ = ["Task", "TaskResult", "num_steps", "prepare_video"]
 
 quiet()
 
@@ -56,13 +56,13 @@ class Task:
     video: int
     stem: str
     work: str
-    options: Options
+    options: PrepareOptions
     num_threads: int = 1
     span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskResult:
     """What became of a task.
 
     Attributes:
@@ -77,33 +77,33 @@ class Outcome:
 
     number: int
     how: str = ""
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[PreparedFile, ...] = ()
     files: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     error: str = ""
     stops: bool = False
 
 
-def num_steps(num_frames: int, options: Options) -> int:
+def num_steps(num_frames: int, options: PrepareOptions) -> int:
     """How many steps the progress of a video has, about: frames that are written, and before that looked at."""
     return num_frames * 2 if options.scenes else num_frames
 
 
-def prepare_video(task: Task, progress: Progress = lambda frames: None) -> Outcome:
+def prepare_video(task: Task, progress: Progress = lambda frames: None) -> TaskResult:
     """Prepares a video; whatever goes wrong is returned and not raised."""
-    job = _Job(task, progress)
+    job = _TaskRun(task, progress)
     try:
         return job.run()
     except Exception as error:
         job.clear()
         if isinstance(error, WriteFailed):
-            return Outcome(task.number, error=str(error), stops=True)
+            return TaskResult(task.number, error=str(error), stops=True)
         if isinstance(error, FramefeedError | CutOff):
-            return Outcome(task.number, error=error.reason)
-        return Outcome(task.number, error=f"could not be encoded ({type(error).__name__}: {error})")
+            return TaskResult(task.number, error=error.reason)
+        return TaskResult(task.number, error=f"could not be encoded ({type(error).__name__}: {error})")
 
 
-class _Job:
+class _TaskRun:
     """A task while it is being done."""
 
     def __init__(self, task: Task, progress: Progress) -> None:
@@ -117,31 +117,31 @@ class _Job:
         for file in self._files:
             file.unlink(missing_ok=True)
 
-    def run(self) -> Outcome:
+    def run(self) -> TaskResult:
         options = self._task.options
         with Catalog.open(self._task.catalog) as catalog:
             index = catalog[self._task.video]
-        look = plan_look(index.path, index.stream, options)
+        target = plan_format(index.path, index.stream, options)
         timeline = make_timeline(index, options.fps)
-        self._warn_of_changes(index, look, timeline)
+        self._warn_of_changes(index, target, timeline)
         parts = self._parts(index, timeline)
-        keep = len(parts) == 1 and can_be_kept(index, look, options)
+        keep = len(parts) == 1 and can_be_kept(index, target, options)
         outputs = []
         for number, part in enumerate(parts, start=1):
             suffix = f"_{number:04d}" if options.scenes else ""
-            outputs.append(self._write(index, look, part, suffix, keep=keep))
+            outputs.append(self._write(index, target, part, suffix, keep=keep))
         files = tuple(map(str, self._files))
         how = "remuxed" if keep else "encoded"
-        return Outcome(self._task.number, how, tuple(outputs), files, tuple(self._warnings))
+        return TaskResult(self._task.number, how, tuple(outputs), files, tuple(self._warnings))
 
-    def _warn_of_changes(self, index: VideoIndex, look: Look, timeline: Timeline) -> None:
+    def _warn_of_changes(self, index: VideoIndex, target: PictureFormat, timeline: OutputTimeline) -> None:
         if timeline.shift:
             self._warn(f"begins before 0: all times are {float(timeline.shift):g} s later")
         before = index.stream.pix_fmt
-        if before is not None and before != "pal8" and bits_of(before) > bits_of(look.pix_fmt):
-            self._warn(f"{bits_of(before)} bits of a sample became {bits_of(look.pix_fmt)}")
+        if before is not None and before != "pal8" and bits_of(before) > bits_of(target.pix_fmt):
+            self._warn(f"{bits_of(before)} bits of a sample became {bits_of(target.pix_fmt)}")
 
-    def _parts(self, index: VideoIndex, timeline: Timeline) -> list[Timeline]:
+    def _parts(self, index: VideoIndex, timeline: OutputTimeline) -> list[OutputTimeline]:
         """The timelines of its outputs."""
         if self._task.span is not None:
             return [part_of(timeline, *self._task.span)]
@@ -161,7 +161,9 @@ class _Job:
         parts = [part_of(timeline, *edge) for edge in itertools.pairwise(edges)]
         return [part for part in parts if len(part)]
 
-    def _write(self, index: VideoIndex, look: Look, part: Timeline, suffix: str, *, keep: bool) -> Output:
+    def _write(
+        self, index: VideoIndex, target: PictureFormat, part: OutputTimeline, suffix: str, *, keep: bool
+    ) -> PreparedFile:
         options = self._task.options
         name = f"{self._task.stem}{suffix}.{options.container}"
         file = Path(f"{self._task.work}{self._task.number}{suffix}.{options.container}")
@@ -182,12 +184,12 @@ class _Job:
             if keep:
                 remux(file, index, part, options, audio=audio, progress=self._progress)
             else:
-                self._encode(file, index, look, part, audio)
-        check_output(file, name, part, look, options)
-        return Output(name, len(part), file.stat().st_size, first, last, float(times[0]), end)
+                self._encode(file, index, target, part, audio)
+        check_output(file, name, part, target, options)
+        return PreparedFile(name, len(part), file.stat().st_size, first, last, float(times[0]), end)
 
-    def _encode(self, file: Path, index: VideoIndex, look: Look, part: Timeline, audio: Any) -> None:
-        converter = Converter(look, self._task.options.threads)
+    def _encode(self, file: Path, index: VideoIndex, target: PictureFormat, part: OutputTimeline, audio: Any) -> None:
+        converter = Converter(target, self._task.options.threads)
         repeats = np.bincount(part.frames - part.frames[0])
 
         def ready() -> Iterator[Any]:
@@ -198,7 +200,7 @@ class _Job:
                     yield converted
                 self._progress(1)
 
-        encode(file, ready(), part, look, self._task.options, audio=audio)
+        encode(file, ready(), part, target, self._task.options, audio=audio)
         self._warn_of_pictures(index, converter)
 
     def _warn_of_pictures(self, index: VideoIndex, converter: Converter) -> None:

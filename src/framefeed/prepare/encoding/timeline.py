@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from framefeed.index.video_index import VideoIndex
 from framefeed.plan.ticks import Ticks
 
-__all__ = ["Timeline", "make_timeline", "nominal_rate", "part_of"]
+__all__ = ["OutputTimeline", "make_timeline", "nominal_rate", "part_of"]
 
 MAX_SCALE = 1_000_000  # ticks a second from which on it is worth a look whether fewer would do
 MAX_TICKS = (1 << 31) - 1  # what MP4 has room for
@@ -22,7 +22,7 @@ MAX_RATE = 240
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class OutputTimeline:
     """The frames of an output.
 
     Attributes:
@@ -43,7 +43,7 @@ class Timeline:
         return len(self.frames)
 
 
-def make_timeline(index: VideoIndex, fps: Fraction | None) -> Timeline:
+def make_timeline(index: VideoIndex, fps: Fraction | None) -> OutputTimeline:
     """All frames of a video, at their own times or at a steady rate.
 
     At a rate, there is one frame for each tick from the first frame's time on: the one that is shown then, as by
@@ -59,7 +59,7 @@ def make_timeline(index: VideoIndex, fps: Fraction | None) -> Timeline:
     common = 1
     if scale > MAX_SCALE:
         common = math.gcd(scale, int(np.gcd.reduce(pts)), int(np.gcd.reduce(duration)), shift)
-    return Timeline(
+    return OutputTimeline(
         np.arange(len(pts)),
         (pts + shift) // common,
         duration // common,
@@ -68,7 +68,7 @@ def make_timeline(index: VideoIndex, fps: Fraction | None) -> Timeline:
     )
 
 
-def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shift: Fraction) -> Timeline:
+def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shift: Fraction) -> OutputTimeline:
     begin = Fraction(int(pts[0]), scale)
     ticks = Ticks(begin, max(Fraction(end, scale), begin + 1 / fps), fps)  # at least one
     chosen = ticks.frames(pts, Fraction(1, scale))
@@ -79,14 +79,14 @@ def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shif
     each = unit // fps.numerator * fps.denominator
     first = round(begin * unit)
     times = first + np.arange(ticks.count, dtype=np.int64) * each
-    return Timeline(chosen, times, np.full(ticks.count, each), Fraction(1, unit), shift)
+    return OutputTimeline(chosen, times, np.full(ticks.count, each), Fraction(1, unit), shift)
 
 
-def part_of(timeline: Timeline, first: int, stop: int) -> Timeline:
+def part_of(timeline: OutputTimeline, first: int, stop: int) -> OutputTimeline:
     """The part of a timeline that shows the source's frames from ``first`` up to ``stop``, beginning at 0."""
     low, high = np.searchsorted(timeline.frames, [first, stop]).tolist()
     begin = int(timeline.pts[low]) if low < high else 0
-    return Timeline(
+    return OutputTimeline(
         timeline.frames[low:high],
         timeline.pts[low:high] - begin,
         timeline.duration[low:high],
@@ -95,7 +95,7 @@ def part_of(timeline: Timeline, first: int, stop: int) -> Timeline:
     )
 
 
-def nominal_rate(timeline: Timeline) -> Fraction:
+def nominal_rate(timeline: OutputTimeline) -> Fraction:
     """About how many frames are shown a second: what an encoder is told."""
     ticks = int(timeline.pts[-1] + timeline.duration[-1] - timeline.pts[0])
     if ticks <= 0:

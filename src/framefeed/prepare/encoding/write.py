@@ -15,9 +15,9 @@ from framefeed._util.encoders import usual_priority
 from framefeed.errors import InvalidFile
 from framefeed.prepare.codecs import ENCODERS, encoder_options
 from framefeed.prepare.encoding.audio import AudioCopy
-from framefeed.prepare.encoding.picture_format import Look
-from framefeed.prepare.encoding.timeline import Timeline, nominal_rate
-from framefeed.prepare.options import Options
+from framefeed.prepare.encoding.picture_format import PictureFormat
+from framefeed.prepare.encoding.timeline import OutputTimeline, nominal_rate
+from framefeed.prepare.options import PrepareOptions
 
 __all__ = ["EXACT", "Progress", "WriteFailed", "copy_packets", "encode"]
 
@@ -49,7 +49,7 @@ class _OutputFile:
     Packets come in decode order. Their times are those of a timeline, whatever they were before.
     """
 
-    def __init__(self, path: Path, options: Options, timeline: Timeline, audio: AudioCopy | None) -> None:
+    def __init__(self, path: Path, options: PrepareOptions, timeline: OutputTimeline, audio: AudioCopy | None) -> None:
         self._path = path
         self._timeline = timeline
         self._audio = audio
@@ -122,9 +122,9 @@ class _OutputFile:
 def encode(
     path: Path,
     pictures: Iterable[Any],
-    timeline: Timeline,
-    look: Look,
-    options: Options,
+    timeline: OutputTimeline,
+    target: PictureFormat,
+    options: PrepareOptions,
     *,
     audio: AudioCopy | None = None,
     progress: Progress = lambda frames: None,
@@ -133,9 +133,9 @@ def encode(
 
     Args:
         path: The file.
-        pictures: One for each frame of the timeline, as ``look`` has them.
+        pictures: One for each frame of the timeline, as ``target`` has them.
         timeline: When they are shown.
-        look: What they look like.
+        target: What they look like.
         options: How to encode them.
         audio: Sound to be put beside them.
         progress: Called as frames are encoded.
@@ -149,19 +149,23 @@ def encode(
         stream = cast("av.VideoStream", output.container.add_stream(encoder.name, rate=rate))
         output.stream = stream
         context = stream.codec_context
-        stream.width, stream.height, stream.pix_fmt = look.width, look.height, look.pix_fmt
+        stream.width, stream.height, stream.pix_fmt = (
+            target.width,
+            target.height,
+            target.pix_fmt,
+        )
         context.options = encoder_options(options)
         context.gop_size = options.gop
         context.max_b_frames = options.b_frames
         # The encoder counts frames, and true times are put on its packets: so no encoder rounds them.
         context.time_base = 1 / rate
         stream.time_base = timeline.time_base
-        if look.sample_aspect_ratio is not None:
-            context.sample_aspect_ratio = look.sample_aspect_ratio
+        if target.sample_aspect_ratio is not None:
+            context.sample_aspect_ratio = target.sample_aspect_ratio
         if encoder.tag is not None and options.container in EXACT:
             context.codec_tag = encoder.tag
-        context.colorspace, context.color_range = look.color_space, look.color_range
-        context.color_primaries, context.color_trc = look.color_primaries, look.color_transfer
+        context.colorspace, context.color_range = target.color_space, target.color_range
+        context.color_primaries, context.color_trc = target.color_primaries, target.color_transfer
         if audio is not None:
             audio.add_to(output.container)
         with usual_priority():
@@ -176,9 +180,9 @@ def encode(
 def copy_packets(
     path: Path,
     packets: Iterable[tuple[bytes | memoryview, bool, int]],
-    timeline: Timeline,
+    timeline: OutputTimeline,
     template: Any,
-    options: Options,
+    options: PrepareOptions,
     *,
     reorder_depth: int,
     audio: AudioCopy | None = None,

@@ -14,16 +14,16 @@ from framefeed.catalog.catalog import BadFile
 from framefeed.errors import OutputError
 from framefeed.index import VideoIndex
 from framefeed.prepare.encoding.task import Task
-from framefeed.prepare.gop.gop_cost import Piece
-from framefeed.prepare.options import Options
+from framefeed.prepare.gop.gop_cost import VideoPart
+from framefeed.prepare.options import PrepareOptions
 from framefeed.prepare.progress import ProgressBars
-from framefeed.prepare.sources import Source, catalog_of, index_of
+from framefeed.prepare.sources import SourceVideo, catalog_of, index_of
 from framefeed.prepare.workers import prepare_all
 
 __all__ = ["Encoding", "piece_of"]
 
 
-def piece_of(video: Source, seconds: float, seed: tuple[int, int]) -> Piece:
+def piece_of(video: SourceVideo, seconds: float, seed: tuple[int, int]) -> VideoPart:
     """A part of a video from a random place on."""
     index = index_of(video)
     count = max(1, min(index.num_frames, round(seconds * (index.average_fps or 30.0))))
@@ -31,14 +31,19 @@ def piece_of(video: Source, seconds: float, seed: tuple[int, int]) -> Piece:
     packets = index.packets
     num_bytes = int(packets.size[packets.frames[first : first + count]].sum())
     ticks = packets.frame_duration[first : first + count].sum()
-    return Piece(index, first, first + count, num_bytes, float(ticks * index.stream.time_base))
+    return VideoPart(index, first, first + count, num_bytes, float(ticks * index.stream.time_base))
 
 
 class Encoding:
     """Pieces of videos, encoded with several distances of keyframes."""
 
     def __init__(
-        self, videos: Sequence[Source], pieces: Sequence[Piece], gops: Sequence[int], options: Options, prefix: str
+        self,
+        videos: Sequence[SourceVideo],
+        pieces: Sequence[VideoPart],
+        gops: Sequence[int],
+        options: PrepareOptions,
+        prefix: str,
     ) -> None:
         self._videos = videos
         self._pieces = pieces
@@ -88,11 +93,11 @@ class Encoding:
             number for number in range(len(self._videos)) if all((number, gop) in self._files for gop in self._gops)
         ]
 
-    def good(self) -> list[Source]:
+    def good(self) -> list[SourceVideo]:
         """Videos that were encoded."""
         return [self._videos[number] for number in self._whole()]
 
-    def rows(self) -> list[list[Piece]]:
+    def rows(self) -> list[list[VideoPart]]:
         """The pieces as they are, and encoded with each distance; whole groups of these only, where there are."""
         rows = [[self._pieces[number] for number in self._whole()]]
         for gop in self._gops:
@@ -100,7 +105,7 @@ class Encoding:
         return rows
 
 
-def _encoded(file: str, gop: int) -> Piece:
+def _encoded(file: str, gop: int) -> VideoPart:
     index = VideoIndex.scan(file)
     count = index.num_frames // gop * gop or index.num_frames
-    return Piece(index, 0, count, os.path.getsize(file), index.duration_seconds)
+    return VideoPart(index, 0, count, os.path.getsize(file), index.duration_seconds)

@@ -14,7 +14,7 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.plan import plan_frames
 from framefeed.plan.cost import random_frame_cost
 
-__all__ = ["CLIP_LENGTH", "Cost", "Piece", "measure_costs"]
+__all__ = ["CLIP_LENGTH", "Cost", "VideoPart", "measure_costs"]
 
 CLIP_LENGTH = 16
 
@@ -24,7 +24,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class VideoPart:
     """Frames of one video that are read.
 
     Attributes:
@@ -71,7 +71,7 @@ class Cost:
     frames_per_second: float
 
 
-def measure_costs(rows: Sequence[Sequence[Piece]], seed: int) -> list[Cost]:
+def measure_costs(rows: Sequence[Sequence[VideoPart]], seed: int) -> list[Cost]:
     """The cost of each row of pieces. Rows are timed in turns, and of several times the shortest counts.
 
     Args:
@@ -90,7 +90,7 @@ def measure_costs(rows: Sequence[Sequence[Piece]], seed: int) -> list[Cost]:
 
 
 def _times(
-    row: Sequence[Piece], decoders: Sequence[VideoDecoder], rng: np.random.Generator
+    row: Sequence[VideoPart], decoders: Sequence[VideoDecoder], rng: np.random.Generator
 ) -> tuple[float, float, float]:
     """Milliseconds of a random frame, of a clip, and of a frame in order.
 
@@ -119,14 +119,14 @@ def _times(
     return single * 1000, clip * 1000, in_order * 1000
 
 
-def _cost(row: Sequence[Piece], frame_ms: float, clip_ms: float, in_order_ms: float) -> Cost:
+def _cost(row: Sequence[VideoPart], frame_ms: float, clip_ms: float, in_order_ms: float) -> Cost:
     singles = [random_frame_cost(piece.index.packets)[piece.first : piece.stop].mean() for piece in row]
     clips = [_packets_of_clips(piece) for piece in row]
     bytes_per_second = sum(piece.num_bytes for piece in row) / sum(piece.seconds for piece in row)
     return Cost(bytes_per_second, float(np.mean(singles)), frame_ms, float(np.mean(clips)), clip_ms, 1000 / in_order_ms)
 
 
-def _packets_of_clips(piece: Piece) -> float:
+def _packets_of_clips(piece: VideoPart) -> float:
     """Packets of a clip, over clips from everywhere in a piece."""
     starts = np.unique(np.linspace(piece.first, piece.stop - piece.clip_length, 200).astype(np.int64))
     table, length = piece.index.packets, piece.clip_length

@@ -20,7 +20,7 @@ from framefeed.prepare.codecs import CodecName
 from framefeed.prepare.encoding.picture_format import check_pixel_format
 from framefeed.prepare.gop.gop_clips import Encoding, piece_of
 from framefeed.prepare.gop.gop_cost import CLIP_LENGTH, Cost, measure_costs
-from framefeed.prepare.options import Options, Size, parse_fps, parse_size
+from framefeed.prepare.options import PrepareOptions, Size, parse_fps, parse_size
 from framefeed.prepare.sources import Paths, find_sources, with_indexes
 
 __all__ = ["GopReport", "GopRow", "report"]
@@ -70,7 +70,7 @@ class GopReport:
     source: GopRow
     files: tuple[str, ...]
     seconds: float
-    options: Options
+    options: PrepareOptions
     bad: tuple[BadFile, ...] = ()
 
     def recommendation(self) -> str:
@@ -154,7 +154,7 @@ def report(
         raise ValueError(f"gops {list(gops)} are not possible; needed are whole numbers from 1 on")
     if sample < 1 or not seconds > 0 or not math.isfinite(seconds):
         raise ValueError(f"sample={sample} and seconds={seconds} have to be above 0")
-    options = Options(
+    options = PrepareOptions(
         size=parse_size(size),
         short_side=short_side,
         codec=codec,

@@ -16,7 +16,7 @@ from framefeed.cli.arguments import count, search_here, seconds, whole
 from framefeed.cli.commands.compare import exercise
 
 if TYPE_CHECKING:
-    from framefeed.compare.compared_videos import Video
+    from framefeed.compare.compared_videos import ComparedVideo
     from framefeed.compare.config import Config
 
 __all__ = ["add_parser", "progress"]
@@ -184,7 +184,7 @@ def _other(path: Path | None) -> dict[str, Any] | None:
     return found
 
 
-def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int, str], None]) -> list[Video]:
+def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int, str], None]) -> list[ComparedVideo]:
     from framefeed.compare.compared_videos import REFERENCES, TINY, generate, open_video
     from framefeed.compare.config import requests
 
