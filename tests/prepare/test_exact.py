@@ -14,7 +14,7 @@ import torch
 import clips
 from framefeed import VideoDecoder, VideoIndex
 from framefeed.compare.verify import verify_file
-from framefeed.prepare import task
+from framefeed.prepare.encoding import task
 from framefeed.testing.samples import painted_frame, plane_samples, write_clip
 from prepare.helpers import prepare_one, prepared, rgb
 

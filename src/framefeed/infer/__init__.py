@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from framefeed.infer.ray import RayOptions
 
 _HOME = {
-    "Difference": "compare",
-    "InferResult": "execute",
+    "Difference": "compare_results",
+    "InferResult": "execution.execute",
     "RayOptions": "ray",
-    "diff": "compare",
+    "diff": "compare_results",
     "run": "api",
 }
 

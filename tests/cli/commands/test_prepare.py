@@ -11,7 +11,8 @@ import pytest
 import clips
 from cli.conftest import Run
 from framefeed import Catalog
-from framefeed.prepare import api, gop_clips
+from framefeed.prepare import api
+from framefeed.prepare.gop import gop_clips
 from framefeed.testing.samples import write_clip
 from prepare.helpers import in_this_process
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framefeed import MissingBackend
-from framefeed.infer import suppress as module
+from framefeed.infer.detection import suppress as module
 from framefeed.infer.detection.layouts import Candidates
 from framefeed.infer.detection.suppress import Detections, find_suppressor, suppress
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from framefeed import InvalidFile, VideoDecoder, VideoIndex, prepare
-from framefeed.prepare import gop_clips
+from framefeed.prepare.gop import gop_clips
 from framefeed.prepare.gop.gop_cost import FRAMES_EACH, VideoPart, measure_costs
 from framefeed.prepare.gop.gop_report import GopReport, GopRow
 from framefeed.prepare.options import PrepareOptions
