@@ -1,7 +1,7 @@
 """Worker processes that read packets for a loader's threads.
 
-A loader's threads decode, and know what will be needed. Here they get the packets from worker processes instead of
-reading them: groups come in the order of the epoch, and a thread that needs one waits for it.
+The loader's threads decode. Instead of reading packets themselves they get them from worker processes: groups arrive in
+the order of the epoch, and a thread that needs a group waits for it.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ __all__ = ["PacketWorkerEpoch", "PacketWorkers"]
 
 THREAD = "framefeed-packets"
 
-# How long the thread that takes messages waits before it looks again whether there is room for a batch.
+# Seconds between checks for room for another batch, in the thread that receives messages.
 PAUSE_SECONDS = 0.002
 
-# How long ending the processes may take; then they are left to torch.
+# Time limit for ending the processes, in seconds; then torch is left to do it.
 MAX_END_SECONDS = 10.0
 
 
-# --- the workers --------------------------------------------------------------------------------------------------
+# --- workers ------------------------------------------------------------------------------------------------------
 
 
 class PacketWorkers:
-    """Worker processes of a loader, which live on from one epoch to the next.
+    """Worker processes of a loader, which persist from epoch to epoch.
 
     Args:
-        dataset: Whose packets they read.
-        count: How many.
-        cache_bytes: What is kept of the packets that they have sent, so that they need not send them again.
-        context: How they are started, ``"fork"`` or ``"spawn"``; None for torch's choice.
+        dataset: The dataset.
+        count: Number of processes.
+        cache_bytes: Size of the packet cache, which saves sending packets again.
+        context: Start method, ``"fork"`` or ``"spawn"``; None for torch's default.
 
     Attributes:
-        cache_bytes: The same.
-        kept: Groups that were kept when the last epoch ended.
+        cache_bytes: Size of the packet cache.
+        kept: Groups cached at the end of the last epoch.
     """
 
     def __init__(self, dataset: FrameDataset, count: int, cache_bytes: int, context: str | None) -> None:
         plain = copy.copy(dataset)
-        plain.get_label = None  # that is for the main process
+        plain.get_label = None  # labels are made in the main process
         self._source = _CurrentRequests()
         self.cache_bytes = cache_bytes
         self.kept: dict[Key, PacketGroup] = {}
@@ -72,42 +72,42 @@ class PacketWorkers:
             multiprocessing_context=context,
             persistent_workers=True,
         )
-        # Not held by this object alone: where it goes as part of a cycle, the queues of the processes may be gone
-        # before torch can tell them to end, which then takes ten seconds.
+        # Also referenced elsewhere: if it were freed as part of a cycle, the processes' queues might be gone before
+        # torch can stop the processes, which then takes ten seconds.
         self._begun: list[Any] = []
         weakref.finalize(self, closer.note, _end, self._begun).atexit = False
 
     @property
     def are_alive(self) -> bool:
-        """Whether all processes are there that were started."""
+        """Returns True if all started processes are alive."""
         return all(process.is_alive() for each in self._begun for process in getattr(each, "_workers", ()))
 
     def end(self) -> None:
-        """Ends the processes. Torch would do so when the last reference goes; a traceback may have one.
+        """Ends the processes. Torch would do so with the last reference, which a traceback may hold.
 
-        Until then the death of one can raise in the main thread, if any other workers were started there.
+        Until then the death of one can raise in the main thread, if other workers were started there.
         """
         _end(self._begun)
 
     def begin(self, requester: GroupRequester) -> Iterator[GroupMessage]:
-        """Starts reading for an epoch. Ends the one before.
+        """Starts reading for an epoch, and ends the previous one.
 
-        In a thread of its own: where torch starts workers in the main thread, the death of one raises there, at any
-        point, with any lock held. Here it is noticed by whoever takes the messages.
+        Uses a thread of its own: if torch starts workers in the main thread, the death of one raises there, at any
+        point and with any lock held. Here the receiver of messages gets the error.
         """
         self._source.requester = requester
         begun: Future[Iterator[GroupMessage]] = Future()
-        # Not one of a pool: workers are forked from it, and would wait for the pool's threads when they end.
+        # Not a pool thread: workers are forked from it, and would wait for the pool's threads at exit.
         thread = threading.Thread(target=self._begin, args=(begun,), daemon=True)
         thread.start()
         patience = Patience(self.describe)
-        while thread.is_alive():  # workers of the last epoch have to answer
+        while thread.is_alive():  # workers of the last epoch must answer
             thread.join(patience.seconds())
             patience.tell_if_due()
         return begun.result()
 
     def describe(self) -> list[str]:
-        """The workers and what they are doing."""
+        """Describes the workers and their states."""
         processes = [process for each in self._begun for process in getattr(each, "_workers", ())]
         return [f"loader worker {place}, {process_state(each.pid)}" for place, each in enumerate(processes)]
 
@@ -124,14 +124,14 @@ def _end(begun: list[Any]) -> None:
     while begun:
         shut_down = getattr(begun.pop(), "_shutdown_workers", None)
         if shut_down is not None:
-            # A process that was killed may have held a lock that this waits for.
+            # A killed process may have held a lock that this waits for.
             thread = threading.Thread(target=shut_down, name=THREAD, daemon=True)
             thread.start()
             thread.join(MAX_END_SECONDS)
 
 
 class _CurrentRequests:
-    """What the present epoch asks for."""
+    """Requests of the current epoch."""
 
     def __init__(self) -> None:
         self.requester: GroupRequester | None = None
@@ -141,7 +141,7 @@ class _CurrentRequests:
 
 
 class _Shared:
-    """Batches that are gone through twice, by two threads, of which one is ahead of the other."""
+    """Batches read twice, by two threads at different positions."""
 
     def __init__(self, batches: Iterable[NDArray[np.int64]]) -> None:
         self._source = iter(batches)
@@ -150,7 +150,7 @@ class _Shared:
         self._error: Exception | None = None
 
     def reader(self, which: int) -> Iterator[NDArray[np.int64]]:
-        """One of the two. An error of the source is for the first; the second ends there."""
+        """Returns one of the two readers. The first raises the source's error; the second ends there."""
         own, other = self._queues[which], self._queues[1 - which]
         while True:
             with self._lock:
@@ -174,17 +174,17 @@ class _Shared:
         return None
 
 
-# --- what has come ------------------------------------------------------------------------------------------------
+# --- received packets ---------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class _QueuedGroup:
-    """A group that has come.
+    """A received group.
 
     Attributes:
-        group: With its packets; or why it could not be read.
-        users: Batches that have come, need it, and have not been handed out.
-        kept: Whether it stays when nobody needs it.
+        group: The group with its packets, or the error of reading it.
+        users: Number of received, undelivered batches that need it.
+        kept: True if it stays cached without users.
     """
 
     group: PacketGroup | FramefeedError
@@ -193,12 +193,12 @@ class _QueuedGroup:
 
 
 class _PacketQueue:
-    """Groups that workers have sent, for threads that wait for them.
+    """Groups sent by workers, for threads that wait for them.
 
     Args:
-        dataset: Whose groups they are.
-        kept: Groups that are here already.
-        stats: What is counted into.
+        dataset: The dataset.
+        kept: Groups already cached.
+        stats: Counters to update.
     """
 
     def __init__(self, dataset: FrameDataset, kept: dict[Key, PacketGroup], stats: LoaderStats) -> None:
@@ -212,10 +212,10 @@ class _PacketQueue:
         self.closed = False
 
     def add(self, requirements: BatchRequirements, messages: list[GroupMessage]) -> None:
-        """Takes what a batch requirements, and what was sent for it."""
+        """Adds the groups of a batch and the messages sent for it."""
         sent: dict[Key, PacketGroup | FramefeedError] = {}
         for message in messages:
-            # What is kept outlives its message, whose memory is shared with a worker and is one file that is open.
+            # Cached groups outlive their message, whose memory is shared with a worker and keeps a file open.
             sent.update((key, group.alone() if requirements.keys[key] else group) for key, group in message.filled())
             sent.update(message.failed)
         with self._changed:
@@ -226,9 +226,9 @@ class _PacketQueue:
                 group = sent.get(key)
                 if group is not None:
                     if entry is None or isinstance(entry.group, FramefeedError):
-                        # Otherwise the memory of the one that is here is not taken twice.
+                        # Otherwise the memory of the existing group is not duplicated.
                         entry = self._entries[key] = _QueuedGroup(group, entry.users if entry is not None else 0)
-                elif entry is None:  # it would have been kept, but could not be read
+                elif entry is None:  # should have been cached, but could not be read
                     entry = self._entries[key] = _QueuedGroup(self._try(key))
                 else:
                     self._stats.group_hits += 1
@@ -241,13 +241,13 @@ class _PacketQueue:
             self._changed.notify_all()
 
     def kept(self) -> dict[Key, PacketGroup]:
-        """The groups that are kept."""
+        """Returns the cached groups."""
         with self._changed:
             entries = self._entries.items()
             return {key: each.group for key, each in entries if each.kept and isinstance(each.group, PacketGroup)}
 
     def deliver(self) -> None:
-        """The next batch has been handed out: what only it needed is let go of."""
+        """Drops the groups that only the delivered batch needed."""
         with self._changed:
             for key in self._batches.popleft() if self._batches else ():
                 entry = self._entries[key]
@@ -263,10 +263,10 @@ class _PacketQueue:
                 del self._entries[key]
 
     def get(self, key: Key) -> PacketGroup:
-        """A group, when it has come.
+        """Waits for a group and returns it.
 
         Raises:
-            FramefeedError: It could not be read.
+            FramefeedError: The group could not be read.
         """
         with self._changed:
             while True:
@@ -291,25 +291,25 @@ class _PacketQueue:
             return error
 
     def _read(self, key: Key) -> PacketGroup:
-        """A group from its file."""
+        """Reads a group from its file."""
         video = self._dataset.videos[key[0]]
         return take_group(video.index, video.source, key[1])
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more will come."""
+        """Marks the end of the messages."""
         with self._changed:
             self._end, self._ended = error, True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody needs anything any more."""
+        """Drops everything and wakes waiting threads."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
 
 
 class _QueueSource:
-    """Gives the packets of a video out of an queue."""
+    """Reads the packets of a video from a queue."""
 
     def __init__(self, queue: _PacketQueue, file: int, index: Any) -> None:
         self._queue = queue
@@ -317,17 +317,17 @@ class _QueueSource:
         self._starts = index.packets.start
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise; waits for groups that have not come."""
+        """Yields (number, data) for rising packet numbers; waits for groups that have not arrived."""
         left = numbers
         while len(left):
-            # A run begins with the packet that its group starts from, or goes on in a group.
+            # A run starts at the first packet of a group, or continues within one.
             group = self._queue.get((self._file, int(self._starts[left[0]])))
             inside = np.isin(left, group.packets)
             count = len(left) if inside.all() else int(np.argmin(inside))
             if not count:
                 if not group.whole:
-                    raise SourceError(group.key[0], f"packet {int(left[0])} is in no group that was read")
-                left = left[1:]  # an edit list hides it, and no frame needs it
+                    raise SourceError(group.key[0], f"packet {int(left[0])} is not in any group that was read")
+                left = left[1:]  # hidden by an edit list; no frame needs it
                 continue
             places = np.searchsorted(group.packets, left[:count])
             try:
@@ -339,7 +339,7 @@ class _QueueSource:
 
 
 class _QueueVideos:
-    """A dataset's files, whose packets come out of an queue."""
+    """Files of a dataset, with packets from a queue."""
 
     def __init__(self, videos: Videos, queue: _PacketQueue) -> None:
         self._videos = videos
@@ -361,19 +361,19 @@ class _QueueVideos:
 
 
 class PacketWorkerEpoch:
-    """The packets of one epoch.
+    """Packets of one epoch.
 
     Args:
-        workers: Read them.
+        workers: Worker processes that read them.
         dataset: The dataset.
         batches: The batches of the epoch.
-        stats: What is counted into.
+        stats: Counters to update.
 
     Attributes:
-        dataset: The dataset, with packets that come from the workers.
-        batches: The same batches, for whoever decodes them.
+        dataset: A copy of the dataset that gets its packets from the workers.
+        batches: The same batches, for decoding.
         workers: The workers.
-        failed: Whether these cannot be used any more.
+        failed: True if the workers cannot be used again.
     """
 
     def __init__(
@@ -391,17 +391,17 @@ class PacketWorkerEpoch:
         self.batches = shared.reader(0)
         sizes = ((key, group.num_bytes) for key, group in kept.items())
         self._requester = GroupRequester(dataset, shared.reader(1), workers.cache_bytes, sizes)
-        # Begun here, and not in the thread: workers may be forked.
+        # Started here, not in the thread: workers may be forked.
         self._source = workers.begin(self._requester)
         self._thread: threading.Thread | None = None
         self.workers = workers
         self.failed = False
 
     def start(self, reached: Callable[[], int]) -> None:
-        """Begins to take packets.
+        """Starts receiving packets.
 
         Args:
-            reached: How many batches those who decode may have asked for.
+            reached: Returns how many batches the decoding threads may have requested.
         """
         self._thread = threading.Thread(target=self._take, args=(reached,), name=THREAD, daemon=True)
         self._thread.start()
@@ -423,11 +423,11 @@ class PacketWorkerEpoch:
             queue.end()
 
     def _arrivals(self) -> Iterator[tuple[BatchRequirements, list[GroupMessage]]]:
-        """What batches need, and what was sent for each."""
+        """Yields the requirements of each batch, and the messages sent for it."""
         early: deque[GroupMessage] = deque()
         asked = self._requester.requirements
         while True:
-            if not asked:  # it asks for more when something comes
+            if not asked:  # it requests more when a message arrives
                 message = self._next_message()
                 if message is not None:
                     early.append(message)
@@ -440,30 +440,30 @@ class PacketWorkerEpoch:
     def _sent(self) -> GroupMessage:
         message = self._next_message()
         if message is None:
-            raise RuntimeError("the DataLoader workers have sent less than they were asked for")
+            raise RuntimeError("DataLoader workers sent fewer messages than requested")
         return message
 
     def _next_message(self) -> GroupMessage | None:
-        """What a worker has sent; None after the last."""
+        """Receives a message; returns None after the last."""
         try:
             return next(self._source, None)
         except (OSError, EOFError) as error:
-            if "DataLoader worker" in str(error):  # what a worker has raised
+            if "DataLoader worker" in str(error):  # raised by a worker
                 raise
-            # The connection is gone: no file is to blame.
+            # The connection is gone: the file is not to blame.
             reason = f"{error}: it was killed, perhaps because memory ran out"
             raise RuntimeError(f"a DataLoader worker ended while it sent packets ({reason})") from error
 
     def deliver(self) -> None:
-        """A batch has been handed out."""
+        """Reports the delivery of a batch."""
         self._queue.deliver()
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops receiving."""
         self._queue.close()
 
     def join(self, seconds: float) -> bool:
-        """Waits until the workers can be used for another epoch; returns whether they can."""
+        """Waits until the workers can be used for another epoch; returns False if they cannot."""
         if self._thread is not None:
             self._thread.join(seconds)
         if self._thread is not None and self._thread.is_alive():

@@ -1,7 +1,7 @@
-"""Which groups the batches of an epoch need, and those that worker processes send.
+"""Requests for the groups of an epoch's batches, and the messages in which worker processes send them.
 
-A group is sent for the first batch that needs it, and not again while it is kept. Whoever asks for groups keeps the
-only list of what is kept, and notes for each batch what becomes of it; whoever gets them does what is noted.
+A group is sent for the first batch that needs it, and not again while it is cached. The requester alone decides what
+is cached, and records the decision for each batch; the receiver carries it out.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from framefeed.source import PacketSource, media_of, open_source
 __all__ = ["BatchRequirements", "GroupMessage", "GroupReader", "GroupRequester", "Key"]
 
 Key = tuple[int, int]
-"""A group: the number of its file, and the packet that decoding starts from."""
+"""A group: its file number, and the packet where decoding starts."""
 
-# What one worker sends at once: enough that sending costs little, little enough that others have work as well.
+# Size of a worker's message: large enough to amortise sending, small enough to keep all workers busy.
 MESSAGE_BYTES = 8 << 20
 
-# After so many batches for which nothing is sent, an empty message is: torch asks for as many as workers can do, and
-# would go through the whole epoch, which may be endless.
+# After so many batches without a message, an empty one is requested: torch asks for as many messages as workers can
+# handle, and would otherwise run through the whole epoch, which may be endless.
 QUIET_BATCHES = 16
 
 
@@ -42,9 +42,9 @@ class BatchRequirements:
     """Groups that a batch needs.
 
     Attributes:
-        keys: Its groups, and whether each is kept for later batches.
-        dropped: Groups that are not kept any longer from here on.
-        messages: How many are sent for it.
+        keys: The batch's groups; True if a group is cached for later batches.
+        dropped: Groups that leave the cache with this batch.
+        messages: Number of messages sent for the batch.
     """
 
     keys: dict[Key, bool]
@@ -53,16 +53,16 @@ class BatchRequirements:
 
 
 class GroupRequester:
-    """Asks for the groups of batches.
+    """Requests the groups of batches.
 
     Args:
-        dataset: Where samples come from.
-        batches: The numbers of the samples of each batch.
-        cache_bytes: How much is kept.
-        kept: What is kept from before: groups and their sizes.
+        dataset: The dataset.
+        batches: Sample numbers of each batch.
+        cache_bytes: Size of the packet cache.
+        kept: Groups cached from before, and their sizes.
 
     Attributes:
-        requirements: What batches need that have been asked for; whoever gets the messages takes them out.
+        requirements: Requirements of the requested batches; the receiver of messages removes them.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class GroupRequester:
         self._ledger = GroupLedger(cache_bytes)
         for key, size in kept:
             self._ledger.visit(key, size)
-        self._starts: dict[int, NDArray[np.int64]] = {}  # of files: where each frame is decoded from
+        self._starts: dict[int, NDArray[np.int64]] = {}  # by file: where decoding starts for each frame
         self._sizes: dict[Key, int] = {}
         self.requirements: deque[BatchRequirements] = deque()
 
     def __iter__(self) -> Iterator[list[Key]]:
-        """What messages are to have in them."""
+        """Yields the groups of each message."""
         quiet = 0
         for batch in self._batches:
             requirements, messages = self._needs(batch)
@@ -111,7 +111,7 @@ class GroupRequester:
         return BatchRequirements({key: self._ledger.has(key) for key in keys}, dropped), messages
 
     def _keys(self, numbers: NDArray[np.int64]) -> list[Key]:
-        """The groups of a batch, in the order in which they first occur."""
+        """Returns the groups of a batch, in order of first use."""
         data = self._dataset
         slots = data.frame_layout.frame_refs(numbers)
         files, frames = (each[:, data.shown].ravel() for each in slots)
@@ -126,7 +126,7 @@ class GroupRequester:
         return list(found)
 
     def _size(self, key: Key) -> int:
-        """Bytes that a group takes."""
+        """Returns the packet bytes of a group."""
         size = self._sizes.get(key)
         if size is None:
             table = self._dataset.index_of(key[0]).packets
@@ -143,9 +143,9 @@ class GroupMessage:
 
     Attributes:
         groups: The groups, without their packets.
-        data: The packets of all of them.
-        ends: For each group, where its packets end in there; they begin where those of the one before end.
-        failed: Groups that could not be read, and why.
+        data: The packets of all groups.
+        ends: For each group, the end of its packets in ``data``.
+        failed: Groups that could not be read, with errors.
     """
 
     groups: dict[Key, PacketGroup]
@@ -154,33 +154,33 @@ class GroupMessage:
     failed: dict[Key, FramefeedError] = field(default_factory=dict)
 
     def filled(self) -> Iterator[tuple[Key, PacketGroup]]:
-        """The groups with their packets, which are parts of one memory."""
+        """Yields the groups with their packets, as views of ``data``."""
         begin = 0
         for (key, group), end in zip(self.groups.items(), self.ends, strict=True):
             yield key, replace(group, data=self.data[begin:end])
             begin = end
 
     def pin_memory(self) -> GroupMessage:
-        """Itself: packets are read by the CPU."""
+        """Returns itself: packets are only read by the CPU."""
         return self
 
 
 class GroupReader(Dataset[GroupMessage]):
-    """Reads whole groups, for worker processes. Opens nothing before it is asked for the first.
+    """Reads whole groups in worker processes. Opens nothing before the first request.
 
     Args:
-        dataset: Whose groups they are.
+        dataset: The dataset of the groups.
     """
 
     def __init__(self, dataset: FrameDataset) -> None:
         self._dataset = dataset
 
     def __getitem__(self, key: Key) -> GroupMessage:
-        """One group."""
+        """Reads one group."""
         return self.__getitems__([key])
 
     def __getitems__(self, keys: Sequence[Key]) -> GroupMessage:
-        """Several."""
+        """Reads several groups."""
         plans = []
         for file, start in keys:
             index = self._dataset.index_of(file)
@@ -206,6 +206,6 @@ class GroupReader(Dataset[GroupMessage]):
 
     @staticmethod
     def collate(message: Any) -> GroupMessage:
-        """For ``collate_fn``: messages come as they are."""
+        """Returns the message unchanged; pass it as ``collate_fn``."""
         assert isinstance(message, GroupMessage)
         return message
