@@ -1,6 +1,6 @@
 """Batch inference: a detector over the frames of many videos, on one machine or on Ray.
 
-``run`` is the whole of it. Nothing heavy is imported before it is called.
+``run`` is the entry point. Importing this package loads nothing heavy.
 """
 
 from __future__ import annotations

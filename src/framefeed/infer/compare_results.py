@@ -1,4 +1,4 @@
-"""Compares two files of detections: the same boxes, with the same scores?"""
+"""Comparison of two detection files: boxes, scores and classes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _BOX = ("x1", "y1", "x2", "y2")
 
 @dataclass(frozen=True)
 class ClassDifference:
-    """How two files differ in one class, or in all.
+    """Differences of two files in one class, or in all.
 
     Attributes:
         name: The class.
-        count_a, count_b: Rows of each file.
-        matched: Boxes that both have.
-        only_a, only_b: Boxes that one of them has.
-        mean_iou, min_iou: Of matched boxes; None where there are none.
-        mean_box, max_box: How far their sides are apart, in pixels.
-        mean_score, max_score: How far their scores are apart.
+        count_a, count_b: Number of rows.
+        matched: Number of matched boxes.
+        only_a, only_b: Number of unmatched boxes.
+        mean_iou, min_iou: Overlap of matched boxes; None without matches.
+        mean_box, max_box: Distance of their sides, in pixels.
+        mean_score, max_score: Difference of their scores.
     """
 
     name: str
@@ -51,16 +51,16 @@ class ClassDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two files differ.
+    """Differences of two files.
 
     Attributes:
         total: Over all classes.
         classes: By class.
-        examples_a, examples_b: Some rows that only one of them has, highest score first.
-        frames_a, frames_b: Frames in which each has any box.
-        tolerance: Pixels that sides may be apart.
-        score_tolerance: What scores may be apart.
-        by_file_name: Whether videos were matched by their file names alone, because no paths are the same.
+        examples_a, examples_b: Some unmatched rows, highest score first.
+        frames_a, frames_b: Number of frames with boxes.
+        tolerance: Allowed distance of sides, in pixels.
+        score_tolerance: Allowed difference of scores.
+        by_file_name: True if videos were matched by file name, because no paths are equal.
     """
 
     total: ClassDifference
@@ -75,7 +75,7 @@ class Difference:
 
     @property
     def equal(self) -> bool:
-        """Whether both have the same boxes, within the tolerance."""
+        """True if both have the same boxes, within the tolerances."""
         same = not (self.total.only_a or self.total.only_b)
         box, score = self.total.max_box or 0.0, self.total.max_score or 0.0
         return same and box <= self.tolerance and score <= self.score_tolerance
@@ -89,23 +89,23 @@ def diff(
     tolerance: float = 1.0,
     score_tolerance: float = 0.01,
 ) -> Difference:
-    """Compares two files.
+    """Compares two detection files.
 
-    In each frame, and of each class, the boxes of ``a`` by falling score each take the box of ``b`` that overlaps most
-    and is not taken.
+    In each frame and class, the boxes of ``a``, by falling score, each match the unmatched box of ``b`` with the
+    largest overlap.
 
     Args:
         a, b: ``.csv`` or ``.parquet`` files.
-        iou: Least intersection over union of boxes that are taken for the same.
-        tolerance: Pixels that the sides of such boxes may be apart.
-        score_tolerance: What their scores may be apart.
+        iou: Lowest intersection over union of matched boxes.
+        tolerance: Allowed distance of their sides, in pixels.
+        score_tolerance: Allowed difference of their scores.
 
     Raises:
         SourceError: A file cannot be read.
-        InvalidFile: It is no file of rows.
+        InvalidFile: A file is not a table of detections.
     """
     if not 0.0 < iou <= 1.0:
-        raise ValueError(f"iou is above 0 and at most 1, got {iou}")
+        raise ValueError(f"iou must be above 0 and at most 1, got {iou}")
     tables = read_rows(a), read_rows(b)
     tables, by_name = _same_names(*tables)
     first, second = _ResultColumns(tables[0]), _ResultColumns(tables[1])
@@ -129,7 +129,7 @@ def diff(
 
 
 class _ResultColumns:
-    """Columns of a table as arrays."""
+    """Columns of a table, as arrays."""
 
     def __init__(self, table: pa.Table) -> None:
         self.videos = table["video"].to_numpy(zero_copy_only=False)
@@ -153,7 +153,7 @@ class _ResultColumns:
 
 
 def _same_names(a: pa.Table, b: pa.Table) -> tuple[tuple[pa.Table, pa.Table], bool]:
-    """Tables whose videos are named alike: where no path is the same, by file names, if these tell videos apart."""
+    """Renames videos to their file names if no paths are equal and file names are unique."""
     names = [set(pc.unique(table["video"]).to_pylist()) for table in (a, b)]
     short = [{PurePath(name).name for name in each} for each in names]
     unique = all(len(each) == len(less) for each, less in zip(names, short, strict=True))
@@ -167,7 +167,7 @@ def _same_names(a: pa.Table, b: pa.Table) -> tuple[tuple[pa.Table, pa.Table], bo
 
 
 def _common_groups(a: _ResultColumns, b: _ResultColumns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row of both, the number of its video, frame and class."""
+    """Returns group numbers of all rows: equal for equal video, frame and class."""
     known: dict[tuple[Any, ...], int] = {}
     found = []
     for rows in (a, b):
@@ -179,7 +179,7 @@ def _common_groups(a: _ResultColumns, b: _ResultColumns) -> tuple[NDArray[np.int
 def _match(
     a: _ResultColumns, b: _ResultColumns, groups: tuple[NDArray[np.int64], NDArray[np.int64]], iou: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Rows of both that are the same box, and how much they overlap."""
+    """Returns the matched rows of both tables, and their overlaps."""
     left: list[int] = []
     right: list[int] = []
     overlap: list[float] = []
@@ -196,7 +196,7 @@ def _match(
 
 
 def _paired(a: NDArray[np.int64], b: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The rows of each group that both have."""
+    """Yields the rows of each group that both tables have."""
     both = np.intersect1d(a, b)
     order_a, order_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
     edges = [
@@ -209,7 +209,7 @@ def _paired(a: NDArray[np.int64], b: NDArray[np.int64]) -> Iterator[tuple[NDArra
 
 
 def _overlaps(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Intersection over union of each with each."""
+    """Returns the intersection over union of all pairs."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     common = np.prod(np.maximum(high - low, 0.0), 2)

@@ -412,8 +412,8 @@ class PacketDecoder:
         if absent:
             frames = sorted({slot % packets.shape.length for slot in absent})
             raise ValueError(
-                f"the decoder's descriptions show frames {frames} of a sequence, which the dataset's do not, so they were "
-                "not sent; use the same index_map for both"
+                f"the decoder's descriptions show frames {frames} of a sequence, which the dataset's do not, so "
+                "they were not sent; use the same index_map for both"
             )
 
     def _shown_slots(self, shape: SampleShape) -> list[int]:

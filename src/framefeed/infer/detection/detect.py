@@ -1,4 +1,4 @@
-"""A model with all around it: frames -> input -> outputs -> boxes that are left."""
+"""Detector: fits frames into a model's input, runs it, and turns outputs into boxes."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from framefeed.infer.engines import ModelEngine
 
 __all__ = ["Detector", "Launched", "input_size", "new_stream"]
 
-# Scores are at most 1, but for rounding.
+# Scores are at most 1, except for rounding.
 MOST = 1.001
 
 
 def input_size(engine: ModelEngine, image_size: tuple[int, int] | None) -> tuple[int, int]:
-    """(height, width) of a model's input.
+    """Returns (height, width) of a model's input.
 
     Args:
         engine: The model.
-        image_size: What the user asks for.
+        image_size: The requested size, or None.
 
     Raises:
-        ModelError: The model takes another size, or any and none was asked for.
+        ModelError: The model needs another size, or needs a size and none was given.
     """
     signature = engine.signature
     if image_size is None:
         if signature.height is None or signature.width is None:
-            raise ModelError(engine.name, "does not say which size of frames it takes; give image_size (--image-size)")
+            raise ModelError(engine.name, "accepts any frame size; give image_size (--image-size)")
         return signature.height, signature.width
     for own, asked in zip((signature.height, signature.width), image_size, strict=True):
         if own not in (None, asked):
             size = f"{signature.width or 'any'}x{signature.height or 'any'}"
             raise ModelError(
-                engine.name, f"takes frames of {size}, not {image_size[1]}x{image_size[0]}; leave image_size out"
+                engine.name, f"expects frames of {size}, not {image_size[1]}x{image_size[0]}; leave image_size out"
             )
     return image_size
 
 
 def new_stream(device: torch.device, *, is_urgent: bool = False) -> torch.cuda.Stream:
-    """A stream of its own; what is launched on an urgent one goes before what waits on others."""
+    """Creates a stream; work on an urgent stream runs before waiting work on others."""
     return torch.cuda.Stream(device, priority=-1 if is_urgent else 0)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
 class Launched:
-    """A batch whose outputs may not be there yet.
+    """A batch whose outputs may still be pending.
 
     Attributes:
-        outputs: What the model gives.
-        count: Frames of the batch.
-        event: After this they are there; None on the CPU.
+        outputs: The model's outputs.
+        count: Number of frames in the batch.
+        event: Event that marks their completion; None on the CPU.
     """
 
     outputs: Outputs
@@ -70,19 +70,19 @@ class Launched:
 class Detector:
     """Finds boxes in batches of frames.
 
-    On a GPU a batch is launched and collected later: meanwhile the next one can be launched. What is done with outputs
-    has a stream of its own, so that waiting for it is not waiting for the next batch.
+    On a GPU a batch is launched and collected later, so that the next one can be launched meanwhile. Postprocessing has
+    a stream of its own and does not wait for the next batch.
 
     Args:
         engine: The model.
         size: (height, width) of its input.
-        device: Where it runs.
-        batch_size: Most frames of a batch.
-        layout: How to read its outputs.
-        confidence: Least score of what is kept.
-        iou: From where on boxes of one class are one.
-        max_detections: Of a frame, at most.
-        num_classes: How many classes there are, where that is known.
+        device: The device.
+        batch_size: Largest number of frames in a batch.
+        layout: Layout of its outputs.
+        confidence: Lowest score to keep.
+        iou: Overlap above which boxes of one class are suppressed.
+        max_detections: Largest number of boxes in a frame.
+        num_classes: Number of classes, if known.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class Detector:
         self._reader: Reader | None = None
         self._fit: Fit | None = None
         self._input = torch.empty(0)
-        # Reading outputs is many small steps, each of which would otherwise wait for the next batches' layers.
+        # Postprocessing is many small steps; without priority each would wait for the next batches' layers.
         self._side = new_stream(device, is_urgent=True) if device.type == "cuda" else None
 
     @property
     def reader(self) -> Reader | None:
-        """How outputs are read; None before the first batch."""
+        """Reader of the outputs; None before the first batch."""
         return self._reader
 
     def launch(self, frames: Tensor, fit: Fit) -> Launched:
         """Runs the model on frames.
 
         Args:
-            frames: (n, 3, height, width) of ``fit.scaled``, bytes, on the device.
-            fit: How they lie in the input.
+            frames: (n, 3, height, width) of ``fit.scaled``, uint8, on the device.
+            fit: Placement of the frames in the input.
         """
         count = len(frames)
         whole = self._fill(frames, fit)
@@ -135,7 +135,7 @@ class Detector:
         return Launched(outputs, count, event)
 
     def _fill(self, frames: Tensor, fit: Fit) -> Tensor:
-        """The model's input with these frames in it, as values from 0 to 1."""
+        """Returns the model's input with these frames, values from 0 to 1."""
         if fit != self._fit:
             shape = (self._rows, 3, *self._size)
             dtype = self._engine.signature.dtype
@@ -144,7 +144,7 @@ class Detector:
         (height, width), top, left = fit.scaled, fit.top, fit.left
         place = self._input[: len(frames), :, top : top + height, left : left + width]
         if self._device.type == "cpu":
-            # By NumPy: torch would use several threads, which wait for each other while others decode.
+            # NumPy, because torch would use several threads, which wait for each other while others decode.
             for source, target in zip(frames.numpy(), place.numpy(), strict=True):
                 np.copyto(target, source)
                 np.divide(target, target.dtype.type(255), out=target)
@@ -154,7 +154,7 @@ class Detector:
         return self._input
 
     def _run(self, whole: Tensor, count: int) -> Outputs:
-        # A model of fixed batches is given as many full ones as it takes; what is too much is not looked at.
+        # A model with a fixed batch size runs on full batches; surplus outputs are dropped.
         step = self._batch or self._engine.signature.max_batch or count
         parts = [self._engine.run(self._part(whole, low, min(count, low + step))) for low in range(0, count, step)]
         outputs = parts[0]
@@ -166,7 +166,7 @@ class Detector:
         for name, tensor in outputs:
             if not tensor.ndim or tensor.shape[0] != count:
                 found = f"its output {name} {tuple(tensor.shape)}"
-                raise ModelError(self._engine.name, f"{found} is not one row for each of {count} frames")
+                raise ModelError(self._engine.name, f"{found} does not have one row for each of {count} frames")
         return outputs
 
     def _part(self, whole: Tensor, low: int, high: int) -> Tensor:
@@ -177,7 +177,7 @@ class Detector:
         return torch.cat((part, part[-1:].expand(lacking, -1, -1, -1))) if lacking else part
 
     def collect(self, launched: Launched) -> Detections:
-        """What was found in a batch, in the CPU's memory."""
+        """Returns the detections of a batch, in CPU memory."""
         with self._beside(launched), torch.inference_mode():
             if self._reader is None:
                 self._reader = choose_layout(
@@ -185,21 +185,21 @@ class Detector:
                 )
             found = self._reader.read(launched.outputs, self._confidence)
             if not (torch.isfinite(found.scores).all() & torch.isfinite(found.boxes).all()):
-                raise ModelError(self._engine.name, "gives values that are no numbers (NaN or infinite)")
+                raise ModelError(self._engine.name, "returned NaN or infinite values")
             kept = suppress(found, self._iou, self._max_detections, suppressed=self._reader.suppressed)
         self._check(kept)
         return kept
 
     @contextlib.contextmanager
     def _beside(self, launched: Launched) -> Iterator[None]:
-        """Beside the next batch, on a GPU."""
+        """Switches to the postprocessing stream, on a GPU."""
         if self._side is None:
             yield
             return
         with torch.cuda.stream(self._side):
             self._side.wait_event(launched.event)
             yield
-            # The outputs' memory goes back to the other stream when this batch is let go of.
+            # The outputs' memory returns to the other stream when this batch is freed.
             self._side.synchronize()
 
     def _check(self, kept: Detections) -> None:
@@ -208,10 +208,10 @@ class Detector:
         if kept.scores.max() > MOST:
             raise ModelError(
                 self._engine.name,
-                f"gives scores up to {kept.scores.max():.3g}; scores are from 0 to 1: does the model lack its last "
-                "sigmoid, or is it another layout (--layout)?",
+                f"returned scores up to {kept.scores.max():.3g}; expected 0 to 1: the model may lack its last "
+                "sigmoid, or have another layout (--layout)",
             )
         if self._num_classes is not None and kept.classes.max() >= self._num_classes:
             raise ModelError(
-                self._engine.name, f"gives class {kept.classes.max()}, and {self._num_classes} names were given"
+                self._engine.name, f"returned class {kept.classes.max()}, but only {self._num_classes} names were given"
             )

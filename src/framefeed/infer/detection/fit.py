@@ -1,4 +1,4 @@
-"""How frames are fitted into a model's input, and boxes back onto the frames."""
+"""Fitting of frames into a model's input, and mapping of boxes back to the frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["PAD_VALUE", "Fit", "Resize", "fit_frames", "parse_size"]
 
-PAD_VALUE = 114  # of 255: the grey that YOLO models are trained with
+PAD_VALUE = 114  # of 255: the grey used to train YOLO models
 
 Resize = Literal["letterbox", "stretch"]
 Size = tuple[int, int]
@@ -19,13 +19,13 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Fit:
-    """Frames of one size in a model's input.
+    """Placement of frames of one size in a model's input.
 
     Attributes:
         source: (height, width) of the upright frame.
         target: (height, width) of the model's input.
-        scaled: (height, width) that the frame is scaled to.
-        top, left: Where the scaled frame begins in the input; the rest is grey.
+        scaled: (height, width) of the scaled frame.
+        top, left: Position of the scaled frame in the input; the rest is grey.
     """
 
     source: Size
@@ -36,12 +36,12 @@ class Fit:
 
     @property
     def is_padded(self) -> bool:
-        """Whether some of the input is grey."""
+        """True if some of the input is grey."""
         return self.scaled != self.target
 
     def undo(self, boxes: NDArray[Any]) -> NDArray[np.float32]:
-        """Boxes (n, 4) with corners x1, y1, x2, y2 in the input -> in pixels of the frame, cut off at its edges."""
-        # By the scale that each side really has: scaled frames have whole numbers of pixels.
+        """Maps boxes (n, 4) with corners x1, y1, x2, y2 in the input to pixels of the frame, clipped to its edges."""
+        # Uses the exact scale of each side: scaled frames have whole numbers of pixels.
         scale = np.array([self.scaled[1] / self.source[1], self.scaled[0] / self.source[0]] * 2)
         placed = (boxes.astype(np.float64) - [self.left, self.top] * 2) / scale
         edges = np.array([self.source[1], self.source[0]] * 2, np.float64)
@@ -60,9 +60,9 @@ def fit_frames(source: Size, target: Size, resize: Resize = "letterbox") -> Fit:
     if resize == "stretch":
         return Fit(source, target, target, 0, 0)
     if resize != "letterbox":
-        raise ValueError(f'resize is "letterbox" or "stretch", not {resize!r}')
+        raise ValueError(f'resize must be "letterbox" or "stretch", got {resize!r}')
     height, width = source
-    # In whole numbers: target/source of the tighter side times the other one, rounded half up.
+    # Integer arithmetic: target/source of the tighter side times the other side, rounded half up.
     if target[0] * width <= target[1] * height:
         scaled = (target[0], max(1, (2 * width * target[0] + height) // (2 * height)))
     else:
@@ -71,16 +71,16 @@ def fit_frames(source: Size, target: Size, resize: Resize = "letterbox") -> Fit:
 
 
 def parse_size(size: int | str | tuple[int, int]) -> Size:
-    """(height, width) from ``960``, from ``"960x544"`` (width x height) or from (height, width)."""
+    """Returns (height, width) from ``960``, ``"960x544"`` (width x height) or (height, width)."""
     if isinstance(size, str):
         match = re.fullmatch(r"(\d+)(?:x(\d+))?", size.strip())
         if match is None:
-            raise ValueError(f"{size!r} is no size; possible: 960, or 960x544 (width x height)")
+            raise ValueError(f"invalid image size {size!r}: use 960 or 960x544 (width x height)")
         pair = int(match[2] or match[1]), int(match[1])
     elif isinstance(size, int):
         pair = size, size
     else:
         pair = int(size[0]), int(size[1])
     if min(pair) < 1:
-        raise ValueError(f"an image size is at least 1, got {size!r}")
+        raise ValueError(f"image size must be at least 1, got {size!r}")
     return pair

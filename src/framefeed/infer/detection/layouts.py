@@ -1,4 +1,4 @@
-"""A model's outputs -> candidates: boxes with a score and a class, in the common layouts of detectors."""
+"""Detector output layouts: converts outputs to candidate boxes with scores and classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from framefeed.errors import ModelError
 __all__ = ["LAYOUTS", "Candidates", "Outputs", "Reader", "choose_layout"]
 
 Outputs = Sequence[tuple[str, Tensor]]
-"""What a model gives, by name, in its order."""
+"""Outputs of a model by name, in order."""
 
 LAYOUTS = ("auto", "yolo", "yolo-last", "yolov5", "end2end", "boxes")
 
@@ -21,13 +21,13 @@ _SHAPES = {
     "yolo": "(N, 4 + classes, points): cx, cy, w, h, scores (YOLOv8 and later)",
     "yolo-last": "(N, points, 4 + classes): the same, transposed",
     "yolov5": "(N, points, 5 + classes): cx, cy, w, h, objectness, scores",
-    "end2end": "(N, detections, 6): x1, y1, x2, y2, score, class, suppressed already",
+    "end2end": "(N, detections, 6): x1, y1, x2, y2, score, class, already suppressed",
     "boxes": "(N, n, 4) x1, y1, x2, y2; (N, n) scores, and (N, n) classes; or (N, n, classes) scores",
 }
 
-# Strides of the points that YOLO models predict at.
+# Strides of the grid points of YOLO models.
 _STRIDES = (8, 16, 32)
-_MANY = 1000  # no model that has suppressed its own boxes gives so many
+_MANY = 1000  # more than any model that suppresses its own boxes returns
 
 _ROLES = {
     "boxes": ("box",),
@@ -39,10 +39,10 @@ _ROLES = {
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Boxes of a batch that have at least the confidence asked for, in the model's input.
+    """Boxes of a batch above the confidence threshold, in the model's input.
 
     Attributes:
-        frames: Which frame of the batch each is in.
+        frames: Position of each box's frame in the batch.
         boxes: Corners x1, y1, x2, y2, float32.
         scores: float32.
         classes: int64.
@@ -61,8 +61,8 @@ class Reader:
     Attributes:
         layout: Its name.
         read: ``read(outputs, confidence)``.
-        suppressed: Whether the model has suppressed overlaps itself.
-        num_classes: How many classes the model has, where its shapes say.
+        suppressed: True if the model suppresses overlaps itself.
+        num_classes: Number of classes, if the output shapes tell.
     """
 
     layout: str
@@ -74,30 +74,30 @@ class Reader:
 def choose_layout(
     layout: str, outputs: Outputs, size: tuple[int, int], num_classes: int | None, model: object
 ) -> Reader:
-    """Finds out how to read a model's outputs.
+    """Chooses the reader of a model's outputs.
 
     Args:
         layout: One of ``LAYOUTS``.
         outputs: The outputs of a batch.
         size: (height, width) of the model's input.
-        num_classes: How many classes there are, where that is known.
-        model: What errors are about.
+        num_classes: Number of classes, if known.
+        model: Name of the model in errors.
 
     Raises:
         ModelError: No layout fits, or several do.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     if layout == "boxes" or (layout == "auto" and len(outputs) > 1):
         return _boxes_reader(outputs, model)
     found = _describe(outputs)
     if len(outputs) != 1 or outputs[0][1].ndim != 3:
-        raise ModelError(model, f"its outputs are {found}; {_possible(LAYOUTS[1:])}")
+        raise ModelError(model, f"unsupported outputs {found}; {_possible(LAYOUTS[1:])}")
     _, high, wide = outputs[0][1].shape
     possible = _possible_layouts(high, wide, size, num_classes)
     if layout == "auto":
         if len(possible) != 1:
-            which = "could be several layouts" if possible else "is no layout that is known here"
+            which = "fits several layouts" if possible else "fits no known layout"
             classes = f" with {num_classes} classes" if num_classes is not None else ""
             names = possible or LAYOUTS[1:]
             raise ModelError(model, f"its output {found}{classes} {which}; give layout (--layout): {_possible(names)}")
@@ -131,14 +131,14 @@ def _single_reader(layout: str, high: int, wide: int, num_classes: int | None, f
     classes = extra[layout]
     if num_classes is not None and classes != num_classes:
         raise ModelError(
-            model, f"its output {found} has {classes} classes in layout {layout!r}, and {num_classes} names were given"
+            model, f"its output {found} has {classes} classes in layout {layout!r}, but {num_classes} names were given"
         )
     points = wide if layout == "yolo" else high
-    if num_classes is None and classes > points:  # read so, nothing would be found, and nobody would know why
+    if num_classes is None and classes > points:  # a wrong guess would silently find nothing
         raise ModelError(
             model,
-            f"its output {found} has {classes} classes at {points} points in layout {layout!r}: is it transposed? "
-            f"Where that is right, name the classes (--classes); {_possible(('yolo', 'yolo-last', 'yolov5'))}",
+            f"its output {found} has {classes} classes at {points} points in layout {layout!r}: it may be transposed. "
+            f"If this is correct, pass class names (--classes); {_possible(('yolo', 'yolo-last', 'yolov5'))}",
         )
     read = {"yolo": _read_yolo, "yolo-last": _read_yolo_last, "yolov5": _read_yolov5}[layout]
     return Reader(layout, read, num_classes=classes)
@@ -149,20 +149,20 @@ def _describe(outputs: Outputs) -> str:
 
 
 def _possible(layouts: Sequence[str]) -> str:
-    return "possible: " + "; ".join(f"{name}: {_SHAPES[name]}" for name in layouts)
+    return "supported: " + "; ".join(f"{name}: {_SHAPES[name]}" for name in layouts)
 
 
 # --- single outputs -----------------------------------------------------------------------------------------------
 
 
 def _chosen(scores: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
-    """Frames and places of scores that are high enough. What is no number counts too, so that it is noticed."""
+    """Returns frames and positions of scores above the threshold. NaN is included, so that it gets noticed."""
     frames, places = torch.nonzero(~(scores < confidence), as_tuple=True)
     return frames, places
 
 
 def _corners(middles: Tensor) -> Tensor:
-    """x1, y1, x2, y2 of cx, cy, w, h."""
+    """Converts cx, cy, w, h to x1, y1, x2, y2."""
     half = middles[:, 2:] * 0.5
     return torch.cat((middles[:, :2] - half, middles[:, :2] + half), 1)
 
@@ -196,7 +196,7 @@ def _read_end2end(outputs: Outputs, confidence: float) -> Candidates:
     return Candidates(frames, rows[:, :4], rows[:, 4], rows[:, 5].round().long())
 
 
-# --- boxes, scores and classes apart ------------------------------------------------------------------------------
+# --- separate boxes, scores and classes ---------------------------------------------------------------------------
 
 
 def _boxes_reader(outputs: Outputs, model: object) -> Reader:
@@ -205,13 +205,13 @@ def _boxes_reader(outputs: Outputs, model: object) -> Reader:
     if "boxes" not in roles or "scores" not in roles:
         raise ModelError(
             model,
-            f"cannot tell which of its outputs ({found}) are boxes, scores and classes; name them so, or choose "
-            f"another layout (--layout): {_possible(LAYOUTS[1:])}",
+            f"ambiguous outputs ({found}): name them boxes, scores and classes, or choose another layout (--layout): "
+            f"{_possible(LAYOUTS[1:])}",
         )
     scores = outputs[roles["scores"]][1]
     by_class = scores.ndim == 3
     if not by_class and "classes" not in roles:
-        raise ModelError(model, f"its outputs ({found}) say no classes: (N, n) classes or (N, n, classes) scores")
+        raise ModelError(model, f"its outputs ({found}) have no classes: (N, n) classes or (N, n, classes) scores")
 
     def read(outputs: Outputs, confidence: float) -> Candidates:
         boxes, scores = outputs[roles["boxes"]][1], outputs[roles["scores"]][1].float()
@@ -232,7 +232,7 @@ def _boxes_reader(outputs: Outputs, model: object) -> Reader:
 
 
 def _roles(outputs: Outputs) -> dict[str, int]:
-    """Which output is what: by its name, or else by its shape and type."""
+    """Returns the position of each role's output, by name or else by shape and type."""
     roles: dict[str, int] = {}
     for place, (name, tensor) in enumerate(outputs):
         for role, words in _ROLES.items():

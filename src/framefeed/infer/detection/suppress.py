@@ -1,4 +1,4 @@
-"""Suppression of overlapping boxes, per class and per frame, a whole batch at a time, by torchvision or OpenCV."""
+"""Non-maximum suppression per class and frame, for whole batches, by torchvision or OpenCV."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from framefeed.infer.detection.layouts import Candidates
 
 __all__ = ["Detections", "find_suppressor", "suppress"]
 
-# Of a frame, by score: more make suppression slow and are of no use. What YOLO tools use too.
+# Candidates of a frame, by score: more make suppression slow without benefit. Same as in YOLO tools.
 MAX_CANDIDATES = 30_000
 
 
 class Detections:
-    """What is left of a batch's candidates, in the CPU's memory: by frame, and there by falling score.
+    """Boxes of a batch after suppression, in CPU memory: by frame, and within a frame by falling score.
 
     Attributes:
-        frames: Which frame of the batch each is in, rising.
+        frames: Position of each box's frame in the batch, rising.
         boxes: (n, 4) corners in the model's input.
-        scores, classes: Of each.
+        scores, classes: One for each box.
     """
 
     __slots__ = ("boxes", "classes", "frames", "scores")
@@ -45,11 +45,11 @@ class Detections:
 
 @functools.cache
 def _torchvision() -> Any:
-    """``torchvision.ops``, or None where it cannot be loaded; beside a torch of another build it fails in many ways."""
+    """Returns ``torchvision.ops``, or None if it cannot be loaded, as with a mismatched torch build."""
     try:
         import torchvision.ops
 
-        torch.ops.torchvision.nms  # noqa: B018  # registered when its library was loaded
+        torch.ops.torchvision.nms  # noqa: B018  # registered by torchvision's library
         return torchvision.ops
     except Exception:
         return None
@@ -65,10 +65,10 @@ def _opencv() -> Any:
 
 
 def find_suppressor() -> str:
-    """Which library suppresses here: ``"torchvision"`` or ``"opencv"``.
+    """Returns the library used for suppression: ``"torchvision"`` or ``"opencv"``.
 
     Raises:
-        MissingBackend: There is neither.
+        MissingBackend: Neither is installed.
     """
     if _torchvision() is not None:
         return "torchvision"
@@ -78,29 +78,29 @@ def find_suppressor() -> str:
 
 
 def suppress(found: Candidates, iou: float, max_detections: int, *, suppressed: bool = False) -> Detections:
-    """Keeps the best of boxes that overlap.
+    """Suppresses overlapping boxes.
 
-    Only candidates, and where torchvision works on their device only what is left of them, are copied to the CPU.
+    Copies only candidates to the CPU or, if torchvision works on their device, only the boxes left.
 
     Args:
         found: A batch's candidates.
-        iou: Boxes of one class whose intersection is a larger share of their union are one.
-        max_detections: Of a frame, at most.
-        suppressed: Whether the model has done it: then they are only put in order.
+        iou: Boxes of one class with a larger intersection over union are suppressed.
+        max_detections: Largest number of boxes in a frame.
+        suppressed: True if the model has suppressed already: then boxes are only sorted.
     """
     found = _ordered(found)
     if not suppressed and len(found.scores):
         if _torchvision() is not None:
-            kept = _torchvision().nms(_apart(found), found.scores.double(), iou)  # which wants both of one type
+            kept = _torchvision().nms(_apart(found), found.scores.double(), iou)  # needs equal dtypes
             found = _ordered(_pick(found, kept))
         else:
             found = _on_cpu(found)
             found = _pick(found, _suppress_by_opencv(found, iou))
     found = _on_cpu(found)
     sides = found.boxes[:, 2:] - found.boxes[:, :2]
-    found = _pick(found, torch.nonzero(~(sides <= 0).any(1))[:, 0])  # some models give boxes without an area
+    found = _pick(found, torch.nonzero(~(sides <= 0).any(1))[:, 0])  # some models return boxes without area
     frames = found.frames.numpy()
-    place = np.arange(len(frames)) - np.searchsorted(frames, frames)  # of each in its frame
+    place = np.arange(len(frames)) - np.searchsorted(frames, frames)  # rank of each box in its frame
     few = place < max_detections
     return Detections(frames[few], found.boxes.numpy()[few], found.scores.numpy()[few], found.classes.numpy()[few])
 
@@ -114,7 +114,7 @@ def _on_cpu(found: Candidates) -> Candidates:
 
 
 def _ordered(found: Candidates) -> Candidates:
-    """By frame, there by falling score; equal ones stay in the model's order. Not more than can be suppressed."""
+    """Sorts by frame and falling score, stable, and limits the number per frame."""
     order = torch.argsort(found.scores, stable=True, descending=True)
     order = order[torch.argsort(found.frames[order], stable=True)]
     found = _pick(found, order)
@@ -125,10 +125,9 @@ def _ordered(found: Candidates) -> Candidates:
 
 
 def _apart(found: Candidates) -> Tensor:
-    """Boxes moved so far that those of different frames and classes cannot overlap; in double precision.
+    """Offsets boxes so that boxes of different frames and classes cannot overlap; in double precision.
 
-    In single precision boxes would move by fractions of a pixel, so that what is kept depended on the rest of the
-    batch.
+    In single precision boxes would shift by fractions of a pixel, and results would depend on the rest of the batch.
     """
     boxes = found.boxes.double()
     span = boxes.max() - boxes.min() + 1
@@ -138,7 +137,7 @@ def _apart(found: Candidates) -> Tensor:
 
 def _suppress_by_opencv(found: Candidates, iou: float) -> Tensor:
     boxes = found.boxes.double().numpy()
-    boxes = boxes - boxes.min()  # it moves groups apart by the largest coordinate alone, so none may be negative
+    boxes = boxes - boxes.min()  # OpenCV offsets groups by the largest coordinate, so none may be negative
     rectangles = np.concatenate((boxes[:, :2], boxes[:, 2:] - boxes[:, :2]), 1)
     groups = (found.frames * (found.classes.max() + 1) + found.classes).numpy().astype(np.int32)
     kept = _opencv().NMSBoxesBatched(rectangles, found.scores.numpy(), groups, -1.0, float(iou))

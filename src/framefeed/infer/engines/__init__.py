@@ -1,4 +1,4 @@
-"""Models of all kinds behind one small interface."""
+"""Model engines: ONNX, TensorRT, torch programs and Python callables behind one interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From videos and an executor to rows: finds videos, plans segments, has them done, and puts the output together."""
+"""Execution of a run: finds videos, plans segments, runs them, and assembles the output."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class InferResult:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        rows: All rows as a pyarrow table, where no output was asked for; otherwise None.
+        rows: All rows as a pyarrow table if no output was given; otherwise None.
         output: The file with all rows, or None.
-        num_rows: Detections.
-        num_frames: Frames that the model saw.
-        num_videos: Videos that were looked at.
-        errors: Videos that could not be used, or lack frames, and why.
-        frames_lost: Frames of these that the model did not see.
-        resumed_frames: Frames that an earlier run had done.
-        seconds: How long it took.
-        stats: What was done in this time: ``packets_decoded``, ``wait_seconds`` (the model for frames),
-            ``model_seconds``, ``write_seconds`` and more.
-        device: Where frames were decoded and the model ran.
+        num_rows: Number of detections.
+        num_frames: Number of frames the model processed.
+        num_videos: Number of videos.
+        errors: Videos that could not be used, or lack frames, with reasons.
+        frames_lost: Frames of these that the model did not process.
+        resumed_frames: Frames done by an earlier run.
+        seconds: Duration in seconds.
+        stats: Counters of this time: ``packets_decoded``, ``wait_seconds`` (the model for frames), ``model_seconds``,
+            ``write_seconds`` and more.
+        device: Device of decoding and the model.
     """
 
     rows: pa.Table | None
@@ -62,7 +62,7 @@ class InferResult:
 
     @property
     def frames_per_second(self) -> float:
-        """Frames that this run did, by its whole time."""
+        """Frames per second of this run, over its whole duration."""
         return (self.num_frames - self.resumed_frames) / self.seconds if self.seconds else 0.0
 
     def __repr__(self) -> str:
@@ -71,17 +71,17 @@ class InferResult:
 
 
 class Executor(Protocol):
-    """Does segments, here or elsewhere."""
+    """Runs segments, locally or elsewhere."""
 
     @property
     def stats(self) -> WorkerStats:
-        """What was done."""
+        """Counters so far."""
 
     def run(self, segments: Sequence[Segment], videos: Sequence[VideoRef], advance: Advance) -> Iterator[Finished]:
-        """Gives each segment when it is done."""
+        """Yields each segment when it is finished."""
 
     def close(self) -> None:
-        """Ends what it has begun."""
+        """Releases its resources."""
 
 
 def execute(
@@ -94,16 +94,16 @@ def execute(
     restart: bool = False,
     progress: bool | None = None,
 ) -> InferResult:
-    """Does a run; the arguments are those of ``framefeed.infer.run``.
+    """Executes a run; the arguments are those of ``framefeed.infer.run``.
 
     Args:
-        videos: What to look at.
-        options: How.
-        identity: What has to be the same for the run to be gone on with.
-        make_executor: Makes what does segments, when it is known that there is something to do.
-        output: The file; None gives rows back.
-        restart: Whether to begin anew.
-        progress: Whether to show progress.
+        videos: The videos.
+        options: Sampling and detection options.
+        identity: What must be equal to resume the run.
+        make_executor: Creates the executor once there is work to do.
+        output: The file; None returns rows.
+        restart: Discards an earlier run.
+        progress: Shows progress.
     """
     began = time.perf_counter()
     with ExitStack() as stack:
@@ -148,7 +148,7 @@ def execute(
 
 
 def _put_together(job: InferenceJob, names: Sequence[str] | None, target: Output | None) -> tuple[pa.Table | None, int]:
-    """All rows, in memory or in the output, and how many there are."""
+    """Returns all rows, in memory or in the output, and their number."""
     schema = schema_of(names)
     if target is None:
         rows = pa.concat_tables([schema.empty_table(), *job.rows(names)])
@@ -166,7 +166,7 @@ def _opened(path: str | os.PathLike[str], identity: dict[str, Any], restart: boo
     target = Output(path, identity, restart=restart)
     try:
         yield target
-    except Exception:  # an interrupted scan of many videos is kept
+    except Exception:  # keeps an interrupted scan of many videos
         target.give_up()
         raise
     finally:
@@ -174,7 +174,7 @@ def _opened(path: str | os.PathLike[str], identity: dict[str, Any], restart: boo
 
 
 def _work(job: InferenceJob, executor: Executor, found: InputVideos, show: bool | None) -> Writer:
-    """Does what is not done."""
+    """Runs the missing segments."""
     totals = [0] * len(found.good)
     for segment in job.segments:
         for piece in segment.pieces:
@@ -186,8 +186,8 @@ def _work(job: InferenceJob, executor: Executor, found: InputVideos, show: bool 
     with bars:
         todo = [job.segments[number] for number in job.todo]
         writer.write_all(executor.run(todo, job.refs(), bars.advance))
-    if job.missing():  # a defect, or a cluster that has lost something; better no output than half of one
-        raise RuntimeError(f"{job.missing()} of {len(job.segments)} segments were not done; the same command goes on")
+    if job.missing():  # a bug, or a cluster that lost segments; no output is better than a partial one
+        raise RuntimeError(f"{job.missing()} of {len(job.segments)} segments failed; rerun the same command to resume")
     return writer
 
 
@@ -195,18 +195,18 @@ def _find(videos: Paths, folder: Path, frame_skip: int, progress: bool | None) -
     try:
         return find_videos(videos, folder, frame_skip, progress=progress)
     except CatalogError as error:
-        if Path(error.path).parent == folder.absolute():  # not a catalog of the user's
+        if Path(error.path).parent == folder.absolute():  # not the user's catalog
             raise OutputError(
-                error.path, f"{error.reason}; what is done is kept, and the same command goes on"
+                error.path, f"{error.reason}; finished work is kept, rerun the same command to resume"
             ) from error
         raise
 
 
 def _none_usable(found: InputVideos) -> InvalidFile:
     if not found.bad:
-        return InvalidFile("videos", "the catalog has none")
+        return InvalidFile("videos", "the catalog is empty")
     first = found.bad[0]
-    more = f" (and {len(found.bad) - 1} more files that cannot be used)" if len(found.bad) > 1 else ""
+    more = f" (and {len(found.bad) - 1} more unusable files)" if len(found.bad) > 1 else ""
     return InvalidFile(first.path, f"{first.reason}{more}")
 
 
@@ -229,7 +229,7 @@ def _summary(result: InferResult) -> dict[str, Any]:
 
 
 def _done_before(target: Output, found: InputVideos) -> InferResult:
-    """What a complete run's record says."""
+    """Returns the result stored in a complete run's record."""
     said = target.summary
     frames = int(said.get("num_frames", 0))
     return InferResult(

@@ -1,9 +1,8 @@
-"""How batches get through the model while the next ones are decoded: several side by side on the CPU, one after the
-other without a pause on a GPU.
+"""Scheduling of model batches beside decoding: several at the same time on the CPU, back to back on a GPU.
 
-Threads within one run of a model wait for each other at the end of every layer. Beside threads that decode, one of
-them is always late, and the others waste their time. So on the CPU a run has few threads, one where possible, and
-several batches are run at a time.
+Threads within one model run wait for each other at the end of every layer. Beside decoding threads, one of them is
+always late and the others idle. So on the CPU a run has few threads, one if possible, and several batches run at the
+same time.
 """
 
 from __future__ import annotations
@@ -23,50 +22,50 @@ from framefeed.infer.detection.suppress import Detections
 
 __all__ = ["BatchRunner", "InferencePool", "InferenceStream", "RunningBatch", "split_threads"]
 
-MAX_LANES = 8  # each has an input of its own
+MAX_LANES = 8  # each has an input buffer of its own
 
 
 def split_threads(num_threads: int) -> tuple[int, int]:
-    """How many batches are run at a time with so many threads, and how many threads each has."""
+    """Returns the number of concurrent batches for a number of threads, and the threads of each."""
     lanes = min(num_threads, MAX_LANES)
     return lanes, num_threads // lanes
 
 
 class RunningBatch(Protocol):
-    """A batch that is being run."""
+    """A submitted batch."""
 
     def result(self) -> Detections:
-        """Waits for what was found."""
+        """Waits for the detections."""
 
     def cancel(self) -> object:
-        """Nobody will ask; it need not be begun."""
+        """Cancels the batch if it has not started."""
 
 
 class BatchRunner(Protocol):
     """Runs batches.
 
     Attributes:
-        depth: Batches that may be waited for before the first of them has to be fetched.
-        seconds: How long the model, and what is done with its outputs, took; of all lanes together.
+        depth: Number of batches to submit before waiting for the first.
+        seconds: Time spent in the model and in postprocessing, summed over all concurrent batches.
     """
 
     depth: int
     seconds: float
 
     def submit(self, frames: Tensor, fit: Fit) -> RunningBatch:
-        """Runs a batch."""
+        """Submits a batch."""
 
     def close(self) -> None:
         """Ends its threads."""
 
 
 class InferencePool:
-    """Batches side by side, each in a thread of its own.
+    """Runs several batches at the same time, each in a thread of its own.
 
     Args:
-        make: Makes a detector; each lane has one. They share the model.
-        lanes: How many.
-        threads: Torch's threads within a lane; 0 leaves them as they are.
+        make: Creates a detector for each thread; they share the model.
+        lanes: Number of concurrent batches.
+        threads: torch threads of each; 0 leaves torch's setting unchanged.
     """
 
     def __init__(self, make: Callable[[], Detector], lanes: int, threads: int) -> None:
@@ -81,11 +80,11 @@ class InferencePool:
 
     def _begin(self) -> None:
         if self._threads:
-            torch.set_num_threads(self._threads)  # of this thread, and of those that begin after it
+            torch.set_num_threads(self._threads)  # for this thread and those that start after it
         self._local.detector = self._make()
 
     def submit(self, frames: Tensor, fit: Fit) -> Future[Detections]:
-        """Runs a batch."""
+        """Submits a batch."""
         assert self._pool is not None, "closed"
         return self._pool.submit(self._run, frames, fit)
 
@@ -102,16 +101,16 @@ class InferencePool:
         if self._pool is None:
             return
         self._pool.shutdown(cancel_futures=True)
-        self._pool = None  # it leads back to this, and to the model: they go at once, and not with a collection
+        self._pool = None  # breaks a cycle through the model, which is then freed at once
         if self._threads:
             torch.set_num_threads(self._before)
 
 
 class InferenceStream:
-    """Batches one after the other: two are launched before what was found in the first is fetched.
+    """Runs batches back to back: two are launched before the first is collected.
 
     Args:
-        make: Makes the detector.
+        make: Creates the detector.
     """
 
     def __init__(self, make: Callable[[], Detector]) -> None:
@@ -127,14 +126,14 @@ class InferenceStream:
         return _LaunchedBatch(self, launched)
 
     def collect(self, launched: Launched) -> Detections:
-        """Fetches what was found."""
+        """Waits for the detections."""
         began = time.perf_counter()
         found = self._detector.collect(launched)
         self.seconds += time.perf_counter() - began
         return found
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 class _LaunchedBatch:

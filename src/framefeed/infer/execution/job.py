@@ -1,4 +1,4 @@
-"""What a run has to do, what of it is done, and how it is put together at the end."""
+"""Segments of a run: pending ones, finished ones, and assembly of the output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUEUED = 16
 
 
 def plan_segments(videos: Sequence[InputVideo], options: InferOptions) -> list[Segment]:
-    """Cuts videos into segments; those of one size, and of one catalog, can share one."""
+    """Cuts videos into segments; videos of equal size and catalog may share one."""
     alike: dict[tuple[str, tuple[int, int]], list[int]] = {}
     for number, video in enumerate(videos):
         alike.setdefault((video.catalog.path, video.size), []).append(number)
@@ -45,7 +45,7 @@ def plan_segments(videos: Sequence[InputVideo], options: InferOptions) -> list[S
 
 @dataclass(frozen=True)
 class _PieceRows:
-    """Where the rows of a piece are: the segment, and the place of the piece in it."""
+    """Location of a piece's rows: its segment, and its position in the segment."""
 
     segment: int
     place: int
@@ -57,11 +57,11 @@ class InferenceJob:
 
     Args:
         videos: The videos.
-        segments: All that is to be done.
-        journal: What is done.
+        segments: All segments.
+        journal: Finished segments.
 
     Attributes:
-        todo: Numbers of segments that are not done.
+        todo: Numbers of pending segments.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class InferenceJob:
         self.todo = [number for number, key in enumerate(self._keys) if key not in done]
 
     def _key(self, segment: Segment) -> str:
-        """Names the frames of a segment by their files, and not by numbers that depend on what else was asked for."""
+        """Identifies the frames of a segment by file, not by numbers that depend on the other inputs."""
         digest = blake2b(digest_size=16)
         for piece in segment.pieces:
             video = self.videos[piece.video]
@@ -83,7 +83,7 @@ class InferenceJob:
         return digest.hexdigest()
 
     def refs(self) -> list[VideoRef]:
-        """Videos as workers know them; those that are to be done."""
+        """Returns references of the pending videos, for workers."""
         wanted = dict.fromkeys(piece.video for number in self.todo for piece in self.segments[number].pieces)
         return [
             VideoRef(number, absolute(video.name), video.catalog.path, video.size, video.num_frames)
@@ -91,14 +91,14 @@ class InferenceJob:
         ]
 
     def done_frames(self) -> Iterator[tuple[int, int]]:
-        """Videos and how many of their frames are done already."""
+        """Yields videos and their numbers of finished frames."""
         missing = set(self.todo)
         for number, segment in enumerate(self.segments):
             if number not in missing:
                 yield from ((piece.video, piece.count) for piece in segment.pieces)
 
     def note(self, finished: Finished) -> None:
-        """Keeps what was found in a segment of ``todo``; videos are numbered by their place in the segment."""
+        """Stores the result of a segment of ``todo``; videos are numbered by position in the segment."""
         number = self.todo[finished.segment]
         places = {piece.video: place for place, piece in enumerate(self.segments[number].pieces)}
         videos = finished.found["video"].to_numpy()
@@ -108,10 +108,10 @@ class InferenceJob:
         self._journal.add(Done(self._keys[number], found, finished.num_frames, bad, finished.classes))
 
     def missing(self) -> int:
-        """Number of segments that nothing has come of."""
+        """Number of segments without a result."""
         return sum(key not in self._journal for key in self._keys)
 
-    # --- the end --------------------------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------------------------
 
     def _parts(self) -> dict[int, list[_PieceRows]]:
         parts: dict[int, list[_PieceRows]] = {}
@@ -121,7 +121,7 @@ class InferenceJob:
         return parts
 
     def rows(self, classes: Sequence[str] | None) -> Iterator[pa.Table]:
-        """All rows in their order: by video as they were given, by frame, by falling score. Tables of some size."""
+        """Yields all rows in tables: by video in input order, by frame, by falling score."""
         read = _Recent(self._read)
         names = [video.name.encode("utf-8", "backslashreplace").decode() for video in self.videos]
         waiting: list[pa.Table] = []
@@ -147,25 +147,25 @@ class InferenceJob:
         return done
 
     def _check(self, done: Done, segment: Segment, journal: Journal) -> None:
-        """Raises where what was read back cannot be of that segment."""
+        """Checks that a record read back belongs to its segment."""
         places = done.found["video"].to_numpy()
         count = len(segment.pieces)
         if done.num_frames > segment.num_frames or any(each.video >= count for each in done.bad):
-            raise journal.damaged("a record has frames that its segment has not")
+            raise journal.damaged("a record has frames that are not in its segment")
         if len(places):
             lengths = np.array([self.videos[piece.video].num_frames for piece in segment.pieces])
             frames, classes = done.found["frame_index"].to_numpy(), done.found["class"].to_numpy()
             if places.min() < 0 or places.max() >= count or frames.min() < 0 or classes.min() < 0:
-                raise journal.damaged("a row has values that do not belong there")
+                raise journal.damaged("a row has invalid values")
             if (frames >= lengths[places]).any() or (done.classes and classes.max() >= len(done.classes)):
-                raise journal.damaged("a row has values that do not belong there")
+                raise journal.damaged("a row has invalid values")
 
     def classes(self) -> tuple[str, ...] | None:
-        """Names of classes that came with the model."""
+        """Returns the class names stored in the model."""
         return (self._read(0).classes or None) if self.segments else None
 
     def counts(self) -> tuple[int, list[BadFile], int]:
-        """Frames that the model saw, what could not be had by file, and how many frames that is."""
+        """Returns the number of processed frames, failed files with reasons, and the number of lost frames."""
         frames = lost = 0
         bad: dict[int, list[BadFrame]] = {}
         for number, segment in enumerate(self.segments):
@@ -181,13 +181,11 @@ class InferenceJob:
         first = min(bad, key=lambda each: each.frame)
         if first.frame < 0:
             return BadFile(video.name, first.reason)
-        return BadFile(
-            video.name, f"{len(bad)} of {video.num_sampled} frames could not be had; the first: {first.reason}"
-        )
+        return BadFile(video.name, f"{len(bad)} of {video.num_sampled} frames failed; the first: {first.reason}")
 
 
 class _Recent:
-    """Remembers what was read last."""
+    """Caches the last record read."""
 
     def __init__(self, read: Any) -> None:
         self._read = read
@@ -203,18 +201,18 @@ class _Recent:
 
 
 def schema_of(classes: Sequence[str] | None) -> pa.Schema:
-    """Columns of the output."""
+    """Returns the columns of the output."""
     return COLUMNS if classes is not None else COLUMNS.remove(COLUMNS.get_field_index("class_name"))
 
 
 class Writer:
-    """Notes finished segments in a thread of its own, so that neither decoding nor the model waits for the disk.
+    """Stores finished segments in a thread of its own, so that neither decoding nor the model waits for the disk.
 
     Args:
-        job: Whose segments they are.
+        job: The job.
 
     Attributes:
-        seconds: How long writing took.
+        seconds: Time spent writing.
     """
 
     def __init__(self, job: InferenceJob) -> None:
@@ -228,7 +226,7 @@ class Writer:
     def _work(self) -> None:
         while (finished := self._queue.get()) is not None:
             if self._error is not None:
-                continue  # so that nobody waits for room in the queue
+                continue  # so that the producer does not block on a full queue
             began = time.perf_counter()
             try:
                 self._job.note(finished)
@@ -237,7 +235,7 @@ class Writer:
             self.seconds += time.perf_counter() - began
 
     def write_all(self, results: Iterable[Finished]) -> None:
-        """Writes results as they come. What has come is written even where the next one does not."""
+        """Writes results as they arrive; those before an error are written as well."""
         try:
             for finished in results:
                 if self._error is not None:

@@ -1,8 +1,8 @@
-"""Cuts the sampled frames of videos into segments: what is decoded, resumed, written and sent to a worker as one.
+"""Segments: parts of videos that are decoded, resumed, written and sent to a worker as a unit.
 
-A segment ends where a group of frames does, so that cutting costs nothing: the packets that all segments of a video
-need, taken together, are those that the plan for the whole video has. Batches do not reach from one segment into the
-next: what a model is given never depends on what was done before an interruption, or on which worker it is done.
+A segment ends where a GOP ends, so that cutting costs nothing: together, all segments of a video need the packets of
+the plan for the whole video. Batches do not cross segments: the model's batches never depend on what was done before an
+interruption, or on the worker.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from framefeed.index.table import PacketTable
 
 __all__ = ["Piece", "Segment", "cut_places", "cut_segments", "limit_batches", "sampled_frames"]
 
-# Frames of a segment, about: enough that the beginning of a segment does not count, and few enough that not much is
-# lost when a run is interrupted.
+# Approximate frames of a segment: large enough to amortise its start, small enough to lose little in an interruption.
 SEGMENT_FRAMES = 256
 
 
@@ -26,10 +25,9 @@ SEGMENT_FRAMES = 256
 class Piece:
     """A run of sampled frames of one video.
 
-    Attributes:
-        video: Number of the video.
-        first: Which of the video's sampled frames is the first.
-        count: How many.
+    video: Number of the video.
+    first: Position of its first frame among the video's sampled frames.
+    count: Number of frames.
     """
 
     video: int
@@ -38,13 +36,13 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """The sampled frame after the last one."""
+        """Position after the last sampled frame."""
         return self.first + self.count
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames that are done together: a part of a video, or several whole videos that are short.
+    """Frames processed as a unit: a part of a video, or several whole short videos.
 
     Attributes:
         pieces: The frames, by video.
@@ -54,21 +52,21 @@ class Segment:
 
     @property
     def num_frames(self) -> int:
-        """How many."""
+        """Number of frames."""
         return sum(piece.count for piece in self.pieces)
 
 
 def sampled_frames(num_frames: int, frame_skip: int) -> NDArray[np.int64]:
-    """The frames that a model is to see: the first and every ``frame_skip``-th after it."""
+    """Returns every ``frame_skip``-th frame, starting with the first."""
     return np.arange(0, num_frames, frame_skip, dtype=np.int64)
 
 
 def cut_places(table: PacketTable, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where a video's sampled frames can be cut: before which of them no group is begun that is not finished.
+    """Returns the sampled frames at which a video can be cut without splitting a GOP.
 
     Args:
         table: The video's packets.
-        frames: Numbers of the sampled frames, rising.
+        frames: Sampled frame numbers, rising.
 
     Returns:
         Rising numbers in 1..len(frames); the last is len(frames).
@@ -76,7 +74,7 @@ def cut_places(table: PacketTable, frames: NDArray[np.int64]) -> NDArray[np.int6
     _, groups = np.unique(table.start[table.frames[frames]], return_inverse=True)
     last = np.zeros(int(groups.max()) + 1, np.int64)
     np.maximum.at(last, groups, np.arange(len(frames)))
-    # With edit lists a group may come back: a place is fine when all groups before it are over.
+    # With edit lists a group may return: a cut is valid after the end of all groups before it.
     reached = np.maximum.accumulate(last[groups])
     return np.flatnonzero(reached == np.arange(len(frames))) + 1
 
@@ -86,13 +84,12 @@ def cut_segments(
 ) -> Iterator[Segment]:
     """Cuts videos whose frames can share batches.
 
-    Long videos are cut near every ``target`` frames, where the last batch is as full as can be. Short ones are put
-    together.
+    Long videos are cut near every ``target`` frames, where the last batch is fullest. Short ones are joined.
 
     Args:
-        videos: The number of each video, and where its sampled frames can be cut.
-        batch_size: Frames of a batch.
-        target: About how many frames a segment has.
+        videos: Number of each video, and the positions where it can be cut.
+        batch_size: Frames in a batch.
+        target: Approximate number of frames in a segment.
     """
     waiting: list[Piece] = []
     for video, places in videos:
@@ -115,7 +112,7 @@ def _flush(waiting: Sequence[Piece]) -> Iterator[Segment]:
 
 
 def _best_cuts(places: NDArray[np.int64], batch_size: int, target: int) -> list[int]:
-    """Where a video is cut; the last place is always one of them."""
+    """Returns the cuts of a video, including its end."""
     total = int(places[-1])
     cuts: list[int] = []
     begin = 0
@@ -124,10 +121,10 @@ def _best_cuts(places: NDArray[np.int64], batch_size: int, target: int) -> list[
         high = int(np.searchsorted(places, begin + target * 3 // 2, side="right"))
         if low < high:
             lengths = places[low:high] - begin
-            short = -lengths % batch_size  # what the last batch lacks
+            short = -lengths % batch_size  # frames missing in the last batch
             chosen = low + int(np.lexsort((np.abs(lengths - target), short))[0])
         else:
-            chosen = int(np.searchsorted(places, begin + target))  # a long group: the first place behind
+            chosen = int(np.searchsorted(places, begin + target))  # a long group: the first position after it
         begin = int(places[chosen])
         cuts.append(begin)
     if begin < total:
@@ -136,7 +133,7 @@ def _best_cuts(places: NDArray[np.int64], batch_size: int, target: int) -> list[
 
 
 def limit_batches(segments: Sequence[Segment], batch_size: int, max_batches: int | None) -> list[Segment]:
-    """The first segments that have so many batches together; the last of them may be shortened."""
+    """Returns the first segments up to a total number of batches; the last may be shortened."""
     if max_batches is None:
         return list(segments)
     found = []

@@ -1,4 +1,4 @@
-"""What a worker has in hand: the batches of segments, and what has been found in them."""
+"""Batches of a worker's segments, and their collected detections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["BadFrame", "Finished", "SegmentBatches", "VideoRef", "WorkerStats"]
 
 @dataclass(frozen=True)
 class VideoRef:
-    """A video as a worker needs to know it, on whichever machine.
+    """A video as a worker needs it, on any machine.
 
     Attributes:
-        number: Its number in the run.
-        name: Its file, by an absolute path.
-        catalog: Path of a catalog that has its index; where it is not there, the file is scanned.
+        number: Number in the run.
+        name: Absolute path of the file.
+        catalog: Path of a catalog with its index; if missing there, the file is scanned.
         size: (height, width) of its upright frames.
-        num_frames: All its frames.
+        num_frames: Number of frames.
     """
 
     number: int
@@ -42,12 +42,12 @@ class VideoRef:
 
 @dataclass(frozen=True)
 class BadFrame:
-    """A frame that could not be had.
+    """A failed frame.
 
     Attributes:
         video: Number of its video.
-        frame: Its number; -1 for all frames of the segment.
-        reason: Why.
+        frame: Frame number; -1 for all frames of the segment.
+        reason: The error message.
     """
 
     video: int
@@ -57,14 +57,14 @@ class BadFrame:
 
 @dataclass(eq=False)
 class Finished:
-    """A segment that is done.
+    """A finished segment.
 
     Attributes:
-        segment: Its number among those that were given.
-        found: Detections with ``FOUND``'s columns, in order.
-        num_frames: Frames that the model saw.
-        bad: Frames that could not be had.
-        classes: Names of classes that came with the model.
+        segment: Its position among the given segments.
+        found: Detections with the columns of ``FOUND``, in order.
+        num_frames: Number of frames the model processed.
+        bad: Failed frames.
+        classes: Class names stored in the model.
     """
 
     segment: int
@@ -76,16 +76,16 @@ class Finished:
 
 @dataclass
 class WorkerStats:
-    """What a worker has done.
+    """Counters of a worker.
 
     Attributes:
-        frames: Frames that the model saw.
-        packets_decoded: Packets that were fed to decoders.
-        bytes_read: Compressed bytes.
-        wait_seconds: How long the model waited for frames.
-        model_seconds: How long the model took, suppression included; of all batches that ran side by side together.
-        batches: Batches.
-        full_batches: Those of them with as many frames as can be.
+        frames: Frames the model processed.
+        packets_decoded: Packets fed to decoders.
+        bytes_read: Compressed bytes read.
+        wait_seconds: Time the model waited for frames.
+        model_seconds: Time of the model and of suppression, summed over concurrent batches.
+        batches: Number of batches.
+        full_batches: Number of batches of full size.
     """
 
     frames: int = 0
@@ -97,22 +97,22 @@ class WorkerStats:
     full_batches: int = 0
 
     def add(self, loader: LoaderStats) -> None:
-        """Adds what a loader has done."""
+        """Adds the counters of a loader."""
         self.packets_decoded += loader.packets_decoded
         self.bytes_read += loader.bytes_read
         self.wait_seconds += loader.wait_seconds
 
 
 class SegmentBatches:
-    """The batches of segments, and what has been found in them. It is the loader's batch sampler.
+    """Batches of segments, and their collected detections. Serves as the loader's batch sampler.
 
     Args:
         segments: Segments and their numbers.
         refs: Their videos.
-        dataset: Has their frames; None where there is none.
-        unusable: By video, why it cannot be used.
-        options: How frames are chosen.
-        advance: Told of each video how many further frames are done.
+        dataset: Dataset of their frames, or None.
+        unusable: Unusable videos, with reasons.
+        options: Sampling options.
+        advance: Called with each video and its number of newly finished frames.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class SegmentBatches:
         return self.batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The samples of each batch."""
+        """Yields the samples of each batch."""
         for segment, _ in self._open:
             samples = [self._samples(piece) for piece in segment.pieces if piece.video in self._begins]
             joined = np.concatenate(samples) if samples else np.empty(0, np.int64)
@@ -168,7 +168,7 @@ class SegmentBatches:
         return self._begins[piece.video] + np.arange(piece.first, piece.end, dtype=np.int64) * self._skip
 
     def note_bad(self, loader: VideoLoader) -> None:
-        """Notes frames that the loader could not get."""
+        """Records frames that the loader skipped."""
         for skipped in loader.skipped[self._noted :]:
             video, sampled = self._numbers[skipped.path], skipped.frame // self._skip
             reason = skipped.reason.removeprefix(f"{skipped.path}: ")
@@ -179,7 +179,7 @@ class SegmentBatches:
         self._noted = len(loader.skipped)
 
     def add(self, batch: int, labels: Sequence[tuple[str, int]], found: Detections, fit: Fit) -> None:
-        """Adds what was found in a batch."""
+        """Adds the detections of a batch."""
         place = int(np.searchsorted(self._ends, batch, side="right"))
         self._open[place][1].num_frames += len(labels)
         videos = np.array([self._numbers[name] for name, _ in labels], np.int32)
@@ -187,13 +187,13 @@ class SegmentBatches:
         for video, count in zip(*np.unique(videos, return_counts=True), strict=True):
             self._advance(int(video), int(count))
         boxes = fit.undo(found.boxes)
-        whole = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))  # not those that lie in the padding
+        whole = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))  # drops boxes inside the padding
         columns = [videos[found.frames], frames[found.frames], *boxes.T, found.scores, found.classes.astype(np.int32)]
         table = pa.table([pa.array(np.ascontiguousarray(column[whole])) for column in columns], FOUND)
         self._parts.setdefault(place, []).append(table)
 
     def finish_up_to(self, batches: int | None) -> Iterator[Finished]:
-        """Gives segments all of whose batches are done, when so many are; all of them for None."""
+        """Yields segments whose batches are all done after that many batches; all remaining ones for None."""
         while self._done < len(self._open) and (batches is None or self._ends[self._done] <= batches):
             finished = self._open[self._done][1]
             parts = self._parts.pop(self._done, [])

@@ -1,4 +1,4 @@
-"""Does segments: decodes their frames ahead, runs the model on them, and gives what was found in each."""
+"""Worker: decodes the frames of segments ahead, runs the model, and yields the detections of each."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from framefeed.loader import VideoLoader
 __all__ = ["FRAMES", "InferenceWorker"]
 
 FRAMES = "frames"
-MAX_DATASETS = 8  # kept open: each knows the packets of its videos
+MAX_DATASETS = 8  # kept open: each holds the packet tables of its videos
 
 
 class InferenceWorker:
-    """A model, and what decodes for it.
+    """A model, and decoding for it.
 
     Args:
         model: See ``open_engine``.
-        options: See ``InferOptions``; the device is a real one.
+        options: See ``InferOptions``; the device must be resolved.
 
     Attributes:
-        options: What it was made with.
-        names: Names of classes that came with the model.
+        options: The options.
+        names: Class names stored in the model.
         size: (height, width) of the model's input.
         runner: Runs batches.
-        stats: What was done.
+        stats: Counters.
     """
 
     def __init__(self, model: Any, options: InferOptions) -> None:
@@ -69,7 +69,7 @@ class InferenceWorker:
                 self._device,
                 trust_model=options.trust_model,
                 provider=options.provider,
-                # All lanes together then have that many: each has the thread that it is in.
+                # Together all concurrent batches then have that many: each includes its own thread.
                 num_threads=threads - lanes + 1,
             )
             self.size = input_size(engine, options.image_size)
@@ -80,12 +80,12 @@ class InferenceWorker:
                 self.runner: BatchRunner = InferenceStream(self.new_detector)
             elif engine.concurrent:
                 self.runner = InferencePool(self.new_detector, lanes, threads_of_lane)
-            else:  # somebody's own code may not like to be called twice at a time
+            else:  # user code may not support concurrent calls
                 self.runner = InferencePool(self.new_detector, 1, 0)
         self.stats = WorkerStats()
 
     def new_detector(self) -> Detector:
-        """What makes boxes of batches; each lane has one."""
+        """Creates a detector; each concurrent batch has one."""
         options = self.options
         names = options.classes or self.names
         return Detector(
@@ -102,7 +102,7 @@ class InferenceWorker:
 
     @contextlib.contextmanager
     def on_stream(self) -> Iterator[None]:
-        """Everything that is launched goes to one stream, which no library takes for the default one."""
+        """Runs all launches on one stream, which is not the default one."""
         if self._stream is None:
             yield
         else:
@@ -110,7 +110,7 @@ class InferenceWorker:
                 yield
 
     def close(self) -> None:
-        """Ends its threads; it cannot be used any more."""
+        """Ends its threads. The worker cannot be used afterwards."""
         self.runner.close()
 
     def run(
@@ -119,15 +119,15 @@ class InferenceWorker:
         videos: Sequence[VideoRef],
         advance: Callable[[int, int], None] = lambda video, frames: None,
     ) -> Iterator[Finished]:
-        """Does segments; gives each when it is done, in the order in which they are done best.
+        """Runs segments; yields each when it is finished, in the most efficient order.
 
         Args:
-            segments: What to do. The videos of a segment have one size.
+            segments: The segments. The videos of a segment have equal size.
             videos: All videos that they refer to.
-            advance: Told of each video how many further frames are done.
+            advance: Called with each video and its number of newly finished frames.
 
         Raises:
-            ModelError: The model cannot be used. What is wrong with videos is told with the segments.
+            ModelError: The model cannot be used. Errors of videos are part of the results.
         """
         known = {video.number: video for video in videos}
         alike: dict[tuple[str, tuple[int, int]], list[int]] = {}
@@ -148,7 +148,7 @@ class InferenceWorker:
         size: tuple[int, int],
         advance: Callable[[int, int], None],
     ) -> Iterator[Finished]:
-        """Does segments whose frames have one size."""
+        """Runs segments of equal frame size."""
         wanted = dict.fromkeys(piece.video for _, segment in segments for piece in segment.pieces)
         refs = [known[video] for video in wanted]
         dataset, unusable = self._dataset(refs, catalog, fit_frames(size, self.size, self.options.resize))
@@ -167,7 +167,7 @@ class InferenceWorker:
         yield from work.finish_up_to(None)
 
     def _read(self, loader: VideoLoader, work: SegmentBatches, fit: Fit) -> Iterator[Finished]:
-        """Has batches run as they come, and takes what was found in them in order."""
+        """Submits batches as they arrive, and collects detections in order."""
         runner = self.runner
         before = runner.seconds
         with self.on_stream():
@@ -195,7 +195,7 @@ class InferenceWorker:
                     number, labels, run = running.popleft()
                     work.add(number, labels, run.result(), fit)
                 yield from work.finish_up_to(number + 1)
-        except GeneratorExit:  # perhaps from the garbage collector, in any thread and with any lock held
+        except GeneratorExit:  # possibly from the garbage collector, in any thread and with any lock held
             close = partial(closer.note, close)
             raise
         finally:
@@ -207,7 +207,7 @@ class InferenceWorker:
     # --- videos ---------------------------------------------------------------------------------------------------
 
     def _dataset(self, refs: Sequence[VideoRef], catalog: str, fit: Fit) -> tuple[VideoDataset | None, dict[int, str]]:
-        """A dataset of videos, and by number why some of them cannot be used."""
+        """Opens a dataset of videos; returns it with the unusable videos and reasons."""
         key = (catalog, fit, *(ref.name for ref in refs))
         dataset = self._datasets.get(key)
         unusable: dict[int, str] = {}
@@ -215,7 +215,7 @@ class InferenceWorker:
             desc = ProcessDesc(type="byte", scale_height=fit.scaled[0], scale_width=fit.scaled[1])
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # what is left out is noticed below
+                    warnings.simplefilter("ignore")  # skipped files are detected below
                     dataset = VideoDataset(
                         [ref.name for ref in refs],
                         processing={FRAMES: desc},
@@ -234,13 +234,13 @@ class InferenceWorker:
         counts = dict(zip(dataset.filenames, dataset.counts.tolist(), strict=True))
         for ref in refs:
             if ref.name not in counts:
-                unusable[ref.number] = reasons.get(ref.name, "cannot be read here")
+                unusable[ref.number] = reasons.get(ref.name, "cannot be read by this worker")
             elif counts[ref.name] != ref.num_frames:
-                unusable[ref.number] = f"has {counts[ref.name]} frames here and {ref.num_frames} where the run began"
+                unusable[ref.number] = f"has {counts[ref.name]} frames here, but {ref.num_frames} where the run began"
         return dataset, unusable
 
     def _catalog(self, path: str) -> Catalog | None:
-        """A catalog, None where it is not there: another machine may not see it."""
+        """Opens a catalog; returns None if it is missing, as on another machine."""
         if path not in self._catalogs:
             try:
                 self._catalogs[path] = Catalog.open(path) if os.path.exists(path) else None
