@@ -1,8 +1,8 @@
-"""What each order does to the statistics of a batch, and what it costs to decode.
+"""Statistics of orders, and what they cost to decode.
 
-People relax uniform sampling for speed. Here is what they pay: how likely each frame is drawn, how likely two frames of
-a batch are of one group, the variance of a batch's mean beside that of independent frames, and the packets to decode.
-The derivation is in docs/sampling.md.
+Relaxed sampling is faster. This package computes its price: how likely each frame is drawn, how likely two frames of a
+batch share a group, the variance of a batch's mean relative to independent frames, and the packets to decode.
+docs/sampling.md has the derivation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sound that is copied beside the pictures, packet by packet."""
+"""Copies audio packets beside the pictures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Span = tuple[float, float]
 
 
 class AudioCopy:
-    """The best audio stream of a video, on its way into another file.
+    """The best audio stream of a video, being copied to another file.
 
     Args:
         path: The video.
-        stream: Its stream.
+        stream: The stream.
         packets: Its packets, in order.
-        shift: Seconds that are added to all times.
-        span: Seconds of the source from which and up to which packets are taken.
+        shift: Seconds added to all times.
+        span: Start and end of the packets to copy, in seconds of the source.
     """
 
     def __init__(self, path: str, stream: Any, packets: Iterator[Any], shift: Fraction, span: Span) -> None:
@@ -40,7 +40,7 @@ class AudioCopy:
         """Adds the stream to an output.
 
         Raises:
-            UnsupportedCodec: The container does not take it.
+            UnsupportedCodec: The container does not support it.
         """
         codec = self._stream.codec_context.codec.canonical_name
         try:
@@ -48,12 +48,12 @@ class AudioCopy:
         except ValueError as error:
             raise UnsupportedCodec(
                 self._path,
-                f"its sound ({codec}) cannot be put into this container; choose --audio drop, or --container mkv",
+                f"its audio codec ({codec}) is not supported by this container; use --audio drop or --container mkv",
             ) from error
         self._advance()
 
     def until(self, seconds: Fraction | None) -> Iterator[Any]:
-        """Packets up to a time of the output, ready to be written there; None gives all that are left."""
+        """Yields packets up to a time of the output, ready to write; None yields all that are left."""
         while self._next is not None and (seconds is None or self._next.dts * self._next.time_base <= seconds):
             packet = self._next
             self._advance()
@@ -77,7 +77,7 @@ class AudioCopy:
 
 @contextmanager
 def open_audio(path: str, *, shift: Fraction, span: Span) -> Iterator[AudioCopy | None]:
-    """The sound of a video, or None where it has none."""
+    """Opens the audio of a video; yields None if it has none."""
     with open_container(PathMedia(path)) as container:
         stream = container.streams.best("audio")
         if stream is None:

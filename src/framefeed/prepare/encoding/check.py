@@ -1,4 +1,4 @@
-"""Looks at a file that was written as any reader would: are these the frames, times and keyframes that were meant?"""
+"""Checks of a written file: frames, times, keyframes."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from framefeed.prepare.options import PrepareOptions
 
 __all__ = ["check_output", "has_groups_of"]
 
-MILLISECOND = 0.00101  # Matroska rounds to whole ones, and so may whoever reads it
+MILLISECOND = 0.00101  # Matroska rounds to milliseconds, and readers may round again
 
 
 def has_groups_of(index: VideoIndex, gop: int) -> bool:
-    """Whether every ``gop``-th frame begins a group, no other does, and no frame lies among those of another group."""
+    """Returns True if exactly every ``gop``-th frame starts a group, and groups are closed and do not interleave."""
     packets = index.packets
     group = np.arange(index.num_frames) // gop
     begins = packets.frames[::gop]
     ends = np.append(begins[1:], len(packets))
-    closed = bool((packets.frames < ends[group]).all())  # pictures shown before a keyframe are decoded before it
+    closed = bool((packets.frames < ends[group]).all())  # pictures shown before a keyframe decode before it
     return closed and bool(np.array_equal(packets.start[packets.frames], begins[group]))
 
 
 def check_output(
     path: Path, name: str, timeline: OutputTimeline, target: PictureFormat, options: PrepareOptions
 ) -> None:
-    """Raises where a file is not what was meant.
+    """Checks that a written file has the planned frames, times, format and keyframes.
 
     Args:
         path: The file.
-        name: What to call it: it may have another name for the time being.
-        timeline: The frames that it should have.
-        target: What they should look like.
-        options: How they should be coded.
+        name: Its name in errors: it may have a temporary name.
+        timeline: Expected frames.
+        target: Expected picture format.
+        options: Expected coding.
 
     Raises:
-        InvalidFile: So it is.
+        InvalidFile: The file differs.
     """
     index = VideoIndex.scan(path)
     stream = index.stream
     if index.num_frames != len(timeline):
-        raise InvalidFile(name, f"was written with {index.num_frames} frames in place of {len(timeline)}")
+        raise InvalidFile(name, f"was written with {index.num_frames} frames, expected {len(timeline)}")
     found = index.packets.frame_pts
     if options.container in EXACT:
         ratio = timeline.time_base / stream.time_base
@@ -55,12 +55,12 @@ def check_output(
         seconds = timeline.pts * float(timeline.time_base)
         same = bool((np.abs(found * float(stream.time_base) - seconds) <= MILLISECOND).all())
     if not same:
-        raise InvalidFile(name, "was written with other times than its frames have")
+        raise InvalidFile(name, "was written with wrong frame times")
     if (stream.codec, stream.width, stream.height) != (options.codec, target.width, target.height):
         raise InvalidFile(
             name,
-            f"was written as {stream.codec} of {stream.width}x{stream.height}, not {options.codec} of "
+            f"was written as {stream.codec} of {stream.width}x{stream.height}, expected {options.codec} of "
             f"{target.width}x{target.height}",
         )
     if not has_groups_of(index, options.gop):
-        raise InvalidFile(name, f"was written with keyframes at other places than every {options.gop} frames")
+        raise InvalidFile(name, f"was written without keyframes exactly every {options.gop} frames")

@@ -1,4 +1,4 @@
-"""Decoded pictures -> pictures as an output has them, by FFmpeg's filters: cut, resized, turned, in its format."""
+"""Converts decoded pictures to the output format with FFmpeg filters: crop, resize, rotate, pixel format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from framefeed.prepare.encoding.picture_format import FULL_RANGE, UNSPECIFIED, P
 
 __all__ = ["Converter"]
 
-# Bicubic is widened by libswscale as pictures get smaller, so that nothing is left out. The other two make the result
-# the same on all processors, and rounding exact.
+# Bicubic filters widen in libswscale as pictures shrink, so that all pixels count. The other two flags make results
+# equal on all processors, and rounding exact.
 _SCALING = "bicubic+accurate_rnd+bitexact"
 
 _TURNS = {0: (), 1: ("transpose=cclock",), 2: ("hflip", "vflip"), 3: ("transpose=clock",)}
@@ -23,12 +23,12 @@ class Converter:
     """Converts the pictures of one video.
 
     Args:
-        target: What is wanted.
-        num_threads: Of the filters.
+        target: The output format.
+        num_threads: Threads of the filters.
 
     Attributes:
-        sizes: Sizes of pictures that came, as they are stored.
-        interlaced: Whether one of them said that it is made of two fields.
+        sizes: Stored sizes of the pictures seen.
+        interlaced: True if any picture was marked as interlaced.
     """
 
     def __init__(self, target: PictureFormat, num_threads: int = 1) -> None:
@@ -39,13 +39,13 @@ class Converter:
         self.interlaced = False
 
     def __call__(self, picture: Any) -> Any:
-        """A picture ready to be encoded; what came is not to be used any more."""
+        """Converts a picture; the input must not be used afterwards."""
         target = self._target
         rgb = is_rgb(picture.format.name)
         self.sizes.add((picture.width, picture.height))
         self.interlaced |= bool(picture.interlaced_frame)
         if not rgb:
-            # What the container says counts where the stream says nothing. The same for all, or filters begin anew.
+            # The container's values apply where the stream has none. The same for all, or filters would restart.
             if picture.colorspace == UNSPECIFIED:
                 picture.colorspace = target.color_space
             full = picture.format.name.startswith("yuvj") or (picture.color_range or target.color_range) == FULL_RANGE
@@ -58,7 +58,7 @@ class Converter:
             picture.pts = 0
             graph.vpush(picture)
             picture = graph.vpull()
-        picture.pict_type = 0  # or the encoder would take the source's keyframes for its own
+        picture.pict_type = 0  # or the encoder would reuse the source's keyframes
         return picture
 
     def _make_graph(
@@ -89,7 +89,7 @@ class Converter:
         ]
         to = target.pix_fmt
         if target.orientation.swaps_sides and to not in _SYMMETRIC:
-            # Chroma that is halved in one direction only would be halved in the other one afterwards.
+            # Otherwise chroma halved in one direction would be halved in the other one as well.
             to = "yuv444p10le" if to.endswith("10le") else "yuv444p"
             turns.append(f"scale=flags={_SCALING}")
             turns.append(f"format={target.pix_fmt}")

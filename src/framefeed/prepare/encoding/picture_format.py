@@ -1,4 +1,4 @@
-"""What the pictures of an output look like: size, shape of pixels, pixel format, colours. Pure, and decided once."""
+"""Picture format of outputs: size, pixel aspect ratio, pixel format, colours. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = [
 ]
 
 UNSPECIFIED, BT709, LIMITED_RANGE, FULL_RANGE = 2, 1, 1, 2
-MAX_RATIO = 0xFFFF  # numbers of a pixel's shape that H.264 has room for
+MAX_RATIO = 0xFFFF  # largest number in H.264's pixel aspect ratio
 
 
 @dataclass(frozen=True)
 class PictureFormat:
-    """What outputs of a video look like.
+    """Picture format of a video's outputs.
 
     Attributes:
         width, height: In pixels, even.
-        cut_width, cut_height: What is used of the source's picture as it is stored: all but an odd column or line.
-        scaled_width, scaled_height: What that is resized to, before it is turned.
-        orientation: How it is turned: outputs are stored upright.
+        cut_width, cut_height: Used part of the stored source picture: all but an odd column or line.
+        scaled_width, scaled_height: Size after scaling, before rotation.
+        orientation: Rotation to apply: outputs are stored upright.
         pix_fmt: FFmpeg's name of the pixel format.
-        sample_aspect_ratio: Width of a pixel over its height, or None where nothing is said.
-        color_space, color_range, color_primaries, color_transfer: As ``StreamInfo`` has them.
+        sample_aspect_ratio: Width of a pixel over its height, None if unspecified.
+        color_space, color_range, color_primaries, color_transfer: As in ``StreamInfo``.
     """
 
     width: int
@@ -58,15 +58,15 @@ class PictureFormat:
 
 
 def plan_format(path: str, stream: StreamInfo, options: PrepareOptions) -> PictureFormat:
-    """Decides what the outputs of a stream look like.
+    """Plans the picture format of a stream's outputs.
 
     Raises:
         InvalidFile: The picture is too small.
-        UnsupportedCodec: Its pixel format is to be kept, and the encoder does not take it.
+        UnsupportedCodec: The source's pixel format is to be kept, and the encoder does not support it.
     """
     cut_width, cut_height = stream.width & ~1, stream.height & ~1
     if not cut_width or not cut_height:
-        raise InvalidFile(path, f"its pictures of {stream.width}x{stream.height} pixels are too small to be encoded")
+        raise InvalidFile(path, f"pictures of {stream.width}x{stream.height} pixels are too small to encode")
     turned = stream.orientation.swaps_sides
     width, height = (cut_height, cut_width) if turned else (cut_width, cut_height)
     ratio = stream.sample_aspect_ratio
@@ -99,7 +99,7 @@ def plan_format(path: str, stream: StreamInfo, options: PrepareOptions) -> Pictu
 def _shape(
     width: int, height: int, ratio: Fraction | None, options: PrepareOptions
 ) -> tuple[tuple[int, int], Fraction | None]:
-    """Size and shape of pixels of an upright picture."""
+    """Returns size and pixel aspect ratio of an upright picture."""
     shape = Fraction(width, height) * (ratio or 1)
     if options.short_side is not None:
         side = options.short_side
@@ -108,14 +108,14 @@ def _shape(
     if options.size is None or options.size == (width, height):
         return (width, height), ratio
     across, down = options.size
-    # An even size next to the picture's shape is as near as one can get, and square pixels are what is meant.
+    # An even size next to the exact one is the best possible, and square pixels are meant.
     if abs(across - down * shape) <= 1 or abs(down - across / shape) <= 1:
         return options.size, None if ratio is None else Fraction(1)
     return options.size, _writable(shape * down / across)
 
 
 def _writable(ratio: Fraction) -> Fraction:
-    """The nearest ratio that has room in all formats."""
+    """Returns the nearest ratio that all formats can store."""
     if ratio.numerator <= MAX_RATIO and ratio.denominator <= MAX_RATIO:
         return ratio
     if ratio > 1:
@@ -124,17 +124,17 @@ def _writable(ratio: Fraction) -> Fraction:
 
 
 def plain_name(pix_fmt: str) -> str:
-    """``yuv420p`` for ``yuvj420p``: the same samples; that they use the full range is told elsewhere."""
+    """Returns ``yuv420p`` for ``yuvj420p``: the same samples; full range is stored elsewhere."""
     return pix_fmt.replace("yuvj", "yuv")
 
 
 def is_rgb(pix_fmt: str | None) -> bool:
-    """Whether samples are red, green and blue, or numbers of such colours."""
+    """Returns True for RGB and palette formats."""
     return pix_fmt is not None and (pix_fmt == "pal8" or av.VideoFormat(pix_fmt).is_rgb)
 
 
 def bits_of(pix_fmt: str) -> int:
-    """Bits of a sample."""
+    """Returns the bits per sample."""
     return max(component.bits for component in av.VideoFormat(pix_fmt).components)
 
 
@@ -143,22 +143,22 @@ def _formats(codec: str) -> list[str]:
         found = av.Codec(ENCODERS[codec].name, "w").video_formats or []
     except (av.error.FFmpegError, ValueError) as error:
         raise UnsupportedCodec(
-            codec, f"PyAV's FFmpeg here has no encoder {ENCODERS[codec].name}; PyAV's own wheel has: pip install av"
+            codec, f"PyAV's FFmpeg lacks the encoder {ENCODERS[codec].name}; PyAV's own wheel has it: pip install av"
         ) from error
     return [each.name for each in found]
 
 
 def check_pixel_format(options: PrepareOptions) -> None:
-    """Raises where the encoder is missing, or does not take the pixel format that is asked for.
+    """Checks that the encoder exists and supports the pixel format.
 
     Raises:
-        UnsupportedCodec: So it is.
+        UnsupportedCodec: It does not.
     """
     formats = _formats(options.codec)
     if options.pixel_format not in ("auto", "keep", *formats):
         raise UnsupportedCodec(
             options.codec,
-            f"its encoder does not take the pixel format {options.pixel_format}; possible are auto, keep, "
+            f"its encoder does not support the pixel format {options.pixel_format}; use auto, keep or one of "
             f"{', '.join(formats)}",
         )
 
@@ -168,7 +168,7 @@ def _pixel_format(path: str, source: str, options: PrepareOptions) -> str:
         name = plain_name(source)
         if name not in _formats(options.codec):
             raise UnsupportedCodec(
-                path, f"its pixel format {source} is not one of {options.codec}'s encoder; choose --pixel-format auto"
+                path, f"the {options.codec} encoder does not support its pixel format {source}; use --pixel-format auto"
             )
         return name
     if options.pixel_format != "auto":

@@ -1,4 +1,4 @@
-"""Frames of a video in order, as PyAV has them: those of the index, decoded exactly, a few at a time."""
+"""Exact decoding of a video's frames in order, as PyAV frames, a few at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framefeed.source import media_of, open_source
 
 __all__ = ["pictures"]
 
-# Held at once. Few enough for any size of picture, and enough for several groups to be decoded side by side.
+# Frames in memory: few enough for any picture size, enough to decode several groups in parallel.
 WINDOW_BYTES = 96 << 20
 MIN_WINDOW, MAX_WINDOW = 4, 64
 
@@ -25,15 +25,15 @@ def pictures(index: VideoIndex, frames: NDArray[np.int64], *, num_threads: int =
 
     Args:
         index: The video.
-        frames: Numbers of frames, strictly rising.
-        num_threads: How many threads may decode.
+        frames: Frame numbers, strictly rising.
+        num_threads: Number of decoding threads.
 
     Yields:
-        Each frame's number and picture.
+        Frame number and picture.
 
     Raises:
         DecodeError: A frame cannot be decoded exactly.
-        FileChanged: The video is not the one that was indexed.
+        FileChanged: The video has changed since it was indexed.
     """
     source = open_source(index, media_of(index))
     engine = cpu_engine()

@@ -1,4 +1,4 @@
-"""Videos that are as they should be: their packets are taken over, bit for bit, into a new container."""
+"""Remuxing: copies the packets of videos that already meet the options, bit for bit, into a new container."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ODD = int(PacketKind.HIDDEN | PacketKind.SECOND_FIELD | PacketKind.MULTIPLE) | 
 
 
 def can_be_kept(index: VideoIndex, target: PictureFormat, options: PrepareOptions) -> bool:
-    """Whether a video has everything that is asked for already, but for its container.
+    """Returns True if a video already has everything that is requested, except for its container.
 
-    Quality is not looked at: no file says what it was encoded with.
+    Quality is not compared: files do not store it.
     """
     stream, packets = index.stream, index.packets
     return (
@@ -40,7 +40,7 @@ def can_be_kept(index: VideoIndex, target: PictureFormat, options: PrepareOption
         and not stream.orientation
         and plain_name(stream.pix_fmt or "") == target.pix_fmt
         and (options.b_frames > 0 or stream.reorder_depth == 0)
-        # One packet is one frame, and all are shown: nothing stays behind in the file that no reader needs.
+        # One packet is one frame, and all are shown: nothing unused is copied.
         and len(packets) == index.num_frames
         and not packets.has(_ODD).any()
         and has_groups_of(index, options.gop)

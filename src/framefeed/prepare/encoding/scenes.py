@@ -1,15 +1,14 @@
-"""Where one scene ends and the next begins: hard cuts, found on small grey pictures.
+"""Scene detection: hard cuts, found on small grey pictures.
 
-Two pictures are compared by the mean difference of their pixels, in grey levels. Where both show something, it counts
-only as far as they do not have the same structure (as far as they are not correlated): light that is switched on or
-dimmed is no cut.
+Two pictures are compared by the mean difference of their pixels, in grey levels. If both have structure, the difference
+counts only as far as their structures are uncorrelated: light that is switched on or dimmed is not a cut.
 
-A cut is a place where
+A cut is a position where
 
-- the difference is large, and many times larger than at other places nearby: there is none within quick movement or a
-  dissolve, where all differences are large;
-- no frame shortly before it is like the one behind it, and no frame shortly after it like the one before: after a
-  flash, the picture is the old one again.
+- the difference is large, and many times larger than at nearby positions: not within fast motion or a dissolve, where
+  all differences are large;
+- no frame shortly before it resembles the one after it, and no frame shortly after it resembles the one before: after
+  a flash, the old picture returns.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ __all__ = ["Differences", "Shrink", "find_cuts", "measure"]
 
 WIDTH, HEIGHT = 48, 27  # of the small pictures
 
-REACH = 8  # frames that a flash may last, and a little more
-NEAR = 12  # frames on each side that a difference is compared with
+REACH = 8  # longest flash in frames, with a margin
+NEAR = 12  # frames on each side to compare a difference with
 
-LEAST = 1.5  # difference of a cut, in grey levels
-TIMES = 3.0  # and how much larger than the mean of those nearby,
-NEXT, TIMES_NEXT = 3, 1.8  # and than each of these next to it
-NOISE = 0.4  # added to both, so that a still picture with a little change is no cut
+LEAST = 1.5  # smallest difference of a cut, in grey levels
+TIMES = 3.0  # smallest ratio to the mean of nearby differences,
+NEXT, TIMES_NEXT = 3, 1.8  # and to each of these next to it
+NOISE = 0.4  # added to both, so that small changes of a still picture are not cuts
 
-EVEN = 1.0  # grey levels that an even picture may vary by: its structure is noise
-MOST = 32.0  # grey levels that two scenes differ by; what is above is light
+EVEN = 1.0  # largest variation of an even picture, in grey levels: its structure is noise
+MOST = 32.0  # largest difference of two scenes in grey levels; the rest is light
 
 Picture = NDArray[np.float32]
 
 
 class Differences:
-    """Differences between frames of a video, one entry a frame.
+    """Differences between frames of a video, one entry per frame.
 
     Attributes:
-        step: To the frame before, or how much brighter or darker it was where that is more; 0 for the first.
-        back: The least of those between a frame and the ``REACH`` frames before it.
-        ahead: The least of those between the frame before and a frame or one of the ``REACH - 1`` frames after it.
+        step: Difference to the frame before, or its change of brightness if larger; 0 for the first frame.
+        back: Smallest difference between a frame and the ``REACH`` frames before it.
+        ahead: Smallest difference between the frame before and a frame or one of the ``REACH - 1`` frames after it.
     """
 
     def __init__(self, step: list[float], back: list[float], ahead: list[float]) -> None:
@@ -60,20 +59,20 @@ class Differences:
 
 
 class Shrink:
-    """Makes small grey pictures of large ones."""
+    """Scales pictures down to small grey ones."""
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
 
     def __call__(self, picture: Any) -> Picture:
-        """Grey, 0 to 255, about a thousand pixels."""
+        """Returns grey values, 0 to 255, about a thousand pixels."""
         small = self._reformatter.reformat(picture, WIDTH, HEIGHT, "gray", interpolation="AREA")
         lines = np.frombuffer(memoryview(small.planes[0]), np.uint8).reshape(HEIGHT, -1)
         return lines[:, :WIDTH].astype(np.float32)
 
 
 class _SmallPicture:
-    """A small picture, and what is needed to compare it."""
+    """A small picture with precomputed statistics."""
 
     def __init__(self, picture: Picture) -> None:
         self.pixels = picture.ravel()
@@ -92,7 +91,7 @@ class _SmallPicture:
 
 
 def measure(pictures: Iterable[Picture]) -> Differences:
-    """Compares the small pictures of a video; only a few are held at a time."""
+    """Compares the small pictures of a video; holds only a few at a time."""
     step: list[float] = []
     back: list[float] = []
     ahead: list[float] = []
@@ -103,7 +102,7 @@ def measure(pictures: Iterable[Picture]) -> Differences:
         step.append(max(differences[-1], abs(seen.mean - recent[-1].mean)) if recent else 0.0)
         back.append(min(differences, default=0.0))
         ahead.append(differences[-1] if recent else 0.0)
-        # Of each pair the later frame is this one: it lies ahead of the place behind the earlier one.
+        # The later frame of each pair is this one, which is after the position that follows the earlier one.
         for distance, difference in enumerate(reversed(differences), start=1):
             place = number - distance + 1
             ahead[place] = min(ahead[place], difference)
@@ -112,14 +111,13 @@ def measure(pictures: Iterable[Picture]) -> Differences:
 
 
 def find_cuts(differences: Differences, seconds: NDArray[np.float64], min_scene_seconds: float) -> list[int]:
-    """The first frames of all scenes but the first.
+    """Returns the first frames of all scenes except the first.
 
     Args:
-        differences: Between the frames of a video.
-        seconds: When each frame is shown, and at last when the last one ends.
-        min_scene_seconds: No scene is shorter. Of cuts that are too close the clearest stays.
+        differences: Differences between the frames of a video.
+        seconds: Time of each frame, and the end of the last one.
+        min_scene_seconds: Shortest scene. Of cuts that are too close, the clearest one is kept.
     """
-    score = np.minimum(differences.back, differences.ahead)
     large = np.flatnonzero(score >= LEAST)
     clear = [place for place in large.tolist() if _stands_out(differences.step, place, float(score[place]))]
     kept: list[int] = []
@@ -131,7 +129,7 @@ def find_cuts(differences: Differences, seconds: NDArray[np.float64], min_scene_
 
 
 def _stands_out(step: NDArray[np.float64], place: int, score: float) -> bool:
-    """Whether a difference is large beside those around it."""
+    """Returns True if a difference is large compared with those around it."""
     around = np.delete(step[max(1, place - NEAR) : place + NEAR + 1], min(NEAR, place - 1))
     close = np.delete(step[max(1, place - NEXT) : place + NEXT + 1], min(NEXT, place - 1))
     if not len(close):

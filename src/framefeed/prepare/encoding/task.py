@@ -1,4 +1,4 @@
-"""One video -> its outputs. What a worker process does; everything that is needed comes with the task."""
+"""Preparation of one video in a worker process; the task contains everything it needs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """A video to be prepared.
+    """A video to prepare.
 
     Attributes:
-        number: Of the task.
-        catalog: Path of the catalog that has its index.
-        video: Its number there.
-        stem: Of its outputs.
-        work: Where files lie that are not complete: how their names begin, folder and all.
-        options: What it is to become.
-        num_threads: Threads that may decode.
-        span: The frames of the source that are taken, the second one not included; None takes all.
+        number: Number of the task.
+        catalog: Path of the catalog with its index.
+        video: Its number in the catalog.
+        stem: Name of its outputs, without suffix.
+        work: Path prefix of unfinished files.
+        options: Options of the outputs.
+        num_threads: Number of decoding threads.
+        span: First frame and end of the frames to use; None uses all.
     """
 
     number: int
@@ -63,16 +63,16 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of a task.
+    """Result of a task.
 
     Attributes:
-        number: Of the task.
-        how: ``"encoded"`` or ``"remuxed"``, or ``""`` where it failed.
-        outputs: What was written.
-        files: Where it is, for each of ``outputs``.
-        warnings: What could not be as one might expect.
-        error: Why it failed.
-        stops: Whether all others would fail likewise: the disk is full.
+        number: Number of the task.
+        how: ``"encoded"``, ``"remuxed"``, or ``""`` if it failed.
+        outputs: The written files.
+        files: Current path of each of ``outputs``.
+        warnings: Unexpected properties of the outputs.
+        error: Reason of a failure.
+        stops: True if all other tasks would fail too, as with a full disk.
     """
 
     number: int
@@ -85,12 +85,12 @@ class TaskResult:
 
 
 def num_steps(num_frames: int, options: PrepareOptions) -> int:
-    """How many steps the progress of a video has, about: frames that are written, and before that looked at."""
+    """Returns the approximate number of progress steps of a video: frames analysed and frames written."""
     return num_frames * 2 if options.scenes else num_frames
 
 
 def prepare_video(task: Task, progress: Progress = lambda frames: None) -> TaskResult:
-    """Prepares a video; whatever goes wrong is returned and not raised."""
+    """Prepares a video; errors are returned, not raised."""
     job = _TaskRun(task, progress)
     try:
         return job.run()
@@ -104,7 +104,7 @@ def prepare_video(task: Task, progress: Progress = lambda frames: None) -> TaskR
 
 
 class _TaskRun:
-    """A task while it is being done."""
+    """A task in progress."""
 
     def __init__(self, task: Task, progress: Progress) -> None:
         self._task = task
@@ -113,7 +113,7 @@ class _TaskRun:
         self._warnings: list[str] = []
 
     def clear(self) -> None:
-        """Removes what was written."""
+        """Removes the written files."""
         for file in self._files:
             file.unlink(missing_ok=True)
 
@@ -136,13 +136,13 @@ class _TaskRun:
 
     def _warn_of_changes(self, index: VideoIndex, target: PictureFormat, timeline: OutputTimeline) -> None:
         if timeline.shift:
-            self._warn(f"begins before 0: all times are {float(timeline.shift):g} s later")
+            self._warn(f"starts before 0: all times were shifted by {float(timeline.shift):g} s")
         before = index.stream.pix_fmt
         if before is not None and before != "pal8" and bits_of(before) > bits_of(target.pix_fmt):
-            self._warn(f"{bits_of(before)} bits of a sample became {bits_of(target.pix_fmt)}")
+            self._warn(f"{bits_of(before)} bits per sample were reduced to {bits_of(target.pix_fmt)}")
 
     def _parts(self, index: VideoIndex, timeline: OutputTimeline) -> list[OutputTimeline]:
-        """The timelines of its outputs."""
+        """Returns the timelines of its outputs."""
         if self._task.span is not None:
             return [part_of(timeline, *self._task.span)]
         if not self._task.options.scenes:
@@ -173,13 +173,13 @@ class _TaskRun:
         end = float(times[1] + index.frame_seconds(part.frames[-1:])[0])
         sound: Any = nullcontext()
         if options.audio == "copy":
-            # Sound before the first frame and after the last one belongs to these.
+            # Audio before the first frame and after the last one belongs to these.
             begins = float(times[0]) if first else -math.inf
             ends = end if last < index.num_frames - 1 else math.inf
             if index.stored is None:
                 sound = open_audio(index.path, shift=part.shift, span=(begins, ends))
             else:
-                self._warn("has no sound: packet stores keep none")
+                self._warn("has no audio: packet stores do not contain any")
         with sound as audio:
             if keep:
                 remux(file, index, part, options, audio=audio, progress=self._progress)
@@ -205,11 +205,11 @@ class _TaskRun:
 
     def _warn_of_pictures(self, index: VideoIndex, converter: Converter) -> None:
         if converter.interlaced:
-            self._warn("is interlaced, and was left so: each frame shows two moments, line by line")
+            self._warn("is interlaced and remains so: each frame has the lines of two moments")
         others = sorted(converter.sizes - {(index.stream.width, index.stream.height)})
         if others:
             sizes = ", ".join(f"{width}x{height}" for width, height in others)
-            self._warn(f"changes its size to {sizes}; all frames were given the same")
+            self._warn(f"changes its size to {sizes}; all frames were scaled to one size")
 
     def _warn(self, text: str) -> None:
         if text not in self._warnings:

@@ -1,4 +1,4 @@
-"""Which frames of a video go into an output, and when each of them is shown. Exact: whole numbers of a time base."""
+"""Timelines: the source frames of an output and their times, in exact integer arithmetic."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from framefeed.plan.ticks import Ticks
 
 __all__ = ["OutputTimeline", "make_timeline", "nominal_rate", "part_of"]
 
-MAX_SCALE = 1_000_000  # ticks a second from which on it is worth a look whether fewer would do
-MAX_TICKS = (1 << 31) - 1  # what MP4 has room for
+MAX_SCALE = 1_000_000  # ticks per second above which a coarser time base is tried
+MAX_TICKS = (1 << 31) - 1  # MP4's limit
 
-# Encoders are told a steady rate, which quality depends on a little; they refuse more than this.
+# Encoders get a constant rate, which affects quality a little; they reject higher ones.
 MAX_RATE = 240
 
 
 @dataclass(frozen=True, eq=False)
 class OutputTimeline:
-    """The frames of an output.
+    """Frames of an output.
 
     Attributes:
-        frames: For each, the frame of the source that it shows: rising, repeated where the rate is higher.
-        pts: When each is shown, in units of ``time_base``; strictly rising, from 0 on or later.
-        duration: How long each is shown, likewise.
-        time_base: Seconds; one divided by a whole number.
-        shift: Seconds that were added to the source's times.
+        frames: Source frame of each output frame: rising, with repeats if the rate is higher.
+        pts: Times in units of ``time_base``; strictly rising, at least 0.
+        duration: Durations in the same unit.
+        time_base: In seconds; one divided by an integer.
+        shift: Seconds added to the source's times.
     """
 
     frames: NDArray[np.int64]
@@ -44,10 +44,10 @@ class OutputTimeline:
 
 
 def make_timeline(index: VideoIndex, fps: Fraction | None) -> OutputTimeline:
-    """All frames of a video, at their own times or at a steady rate.
+    """Returns all frames of a video, at their own times or at a constant rate.
 
-    At a rate, there is one frame for each tick from the first frame's time on: the one that is shown then, as by
-    ``VideoDecoder.get_all_frames(fps=...)``. No output begins before 0: times are moved where the source does.
+    With a rate there is one frame per tick from the first frame's time on: the one shown then, as in
+    ``VideoDecoder.get_all_frames(fps=...)``. Outputs never start before 0: if the source does, times are shifted.
     """
     packets = index.packets
     base = index.stream.time_base
@@ -72,7 +72,7 @@ def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shif
     begin = Fraction(int(pts[0]), scale)
     ticks = Ticks(begin, max(Fraction(end, scale), begin + 1 / fps), fps)  # at least one
     chosen = ticks.frames(pts, Fraction(1, scale))
-    # Ticks and the first frame's time as whole numbers of the same unit, where there is one that MP4 has room for.
+    # Ticks and the first frame's time as integers of one unit, if MP4 can store such a unit.
     unit = math.lcm(begin.denominator, fps.numerator)
     if unit > MAX_TICKS:
         unit = fps.numerator * max(1, MAX_SCALE // fps.numerator)
@@ -83,7 +83,7 @@ def _resampled(pts: NDArray[np.int64], end: int, scale: int, fps: Fraction, shif
 
 
 def part_of(timeline: OutputTimeline, first: int, stop: int) -> OutputTimeline:
-    """The part of a timeline that shows the source's frames from ``first`` up to ``stop``, beginning at 0."""
+    """Returns the part of a timeline with the source frames from ``first`` up to ``stop``, starting at 0."""
     low, high = np.searchsorted(timeline.frames, [first, stop]).tolist()
     begin = int(timeline.pts[low]) if low < high else 0
     return OutputTimeline(
@@ -96,7 +96,7 @@ def part_of(timeline: OutputTimeline, first: int, stop: int) -> OutputTimeline:
 
 
 def nominal_rate(timeline: OutputTimeline) -> Fraction:
-    """About how many frames are shown a second: what an encoder is told."""
+    """Returns the approximate frame rate, for the encoder."""
     ticks = int(timeline.pts[-1] + timeline.duration[-1] - timeline.pts[0])
     if ticks <= 0:
         return Fraction(30)

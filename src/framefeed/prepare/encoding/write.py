@@ -1,4 +1,4 @@
-"""Writes an output: encoded pictures, or packets of the source, at exact times."""
+"""Writes outputs: encoded pictures, or packets of the source, at exact times."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from framefeed.prepare.options import PrepareOptions
 __all__ = ["EXACT", "Progress", "WriteFailed", "copy_packets", "encode"]
 
 Progress = Callable[[int], None]
-"""``progress(frames)``: so many more frames are done."""
+"""``progress(frames)``: called with the number of newly finished frames."""
 
 EXACT = ("mp4", "mov")
-"""Containers that have any time; the others have whole milliseconds."""
+"""Containers with arbitrary time bases; the others use milliseconds."""
 
-MIN_SCALE = 10_000  # ticks a second that FFmpeg's MP4 muxer would choose at least
+MIN_SCALE = 10_000  # lowest time scale that FFmpeg's MP4 muxer chooses
 _FORMATS = {"mkv": "matroska"}
 
 
 class WriteFailed(Exception):
-    """The output cannot be written: a full disk, or the like. Nothing is wrong with the source."""
+    """The output cannot be written, as with a full disk. The source is not at fault."""
 
 
 @contextmanager
 def _writing() -> Iterator[None]:
     try:
         yield
-    except OSError as error:  # FFmpeg's are such, too
+    except OSError as error:  # includes FFmpeg's
         raise WriteFailed(error.strerror or str(error)) from error
 
 
 class _OutputFile:
-    """A container that is being written, with one video stream and maybe sound.
+    """A container being written, with one video stream and optional audio.
 
-    Packets come in decode order. Their times are those of a timeline, whatever they were before.
+    Packets arrive in decode order. Their times are replaced by those of the timeline.
     """
 
     def __init__(self, path: Path, options: PrepareOptions, timeline: OutputTimeline, audio: AudioCopy | None) -> None:
@@ -61,7 +61,7 @@ class _OutputFile:
             scale = timeline.time_base.denominator
             while scale < MIN_SCALE:
                 scale *= 2
-            # Edit lists, which say when the first frame is shown, go by the movie's clock: let it be the track's.
+            # Edit lists, which store the first frame's time, use the movie's clock: make it equal to the track's.
             settings = {"movflags": "faststart", "video_track_timescale": str(scale), "movie_timescale": str(scale)}
         with _writing():
             self.container = av.open(path, "w", _FORMATS.get(options.container, options.container), options=settings)
@@ -71,7 +71,7 @@ class _OutputFile:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # report the first error
                 self.container.close()
             return
         if self._audio is not None:
@@ -83,22 +83,22 @@ class _OutputFile:
                 os.fsync(file.fileno())
 
     def write_all(self, packets: Iterable[Any]) -> None:
-        """Writes the next packets of an encoder that counts frames."""
+        """Writes the next packets of an encoder whose times count frames."""
         for packet in packets:
-            # What decoding has to be ahead of the first frame: some encoders tell it in no other way.
+            # Some encoders report the lead of decoding before the first frame only here.
             self.write(packet, packet.pts, max(0, -packet.dts))
 
     def write(self, packet: Any, frame: int, reorder_depth: int) -> None:
-        """Writes the next packet, which shows that frame of the output.
+        """Writes the next packet.
 
         Args:
             packet: The packet.
-            frame: Its place in presentation order.
-            reorder_depth: By how many places packets may come later than their frames' places; the first one's counts.
+            frame: Number of its frame in presentation order.
+            reorder_depth: Largest delay of packets relative to their frames' order; the first packet's value counts.
         """
         timeline = self._timeline
         if self._delay is None:
-            # What decoding times have to be ahead, for none to lie behind the time when its frame is shown.
+            # Lead of decoding times, so that none is later than its frame's time.
             depth = min(reorder_depth, len(timeline) - 1)
             self._delay = int((timeline.pts[depth:] - timeline.pts[: len(timeline) - depth]).max())
         packet.pts = int(timeline.pts[frame])
@@ -107,7 +107,7 @@ class _OutputFile:
         packet.time_base = timeline.time_base
         packet.stream = self.stream
         if packet.dts > packet.pts:
-            raise InvalidFile(self._path, f"frame {frame} comes out of the encoder later than it said")
+            raise InvalidFile(self._path, f"the encoder returned frame {frame} later than announced")
         if self._audio is not None:
             for sound in self._audio.until(packet.dts * timeline.time_base):
                 self._mux(sound)
@@ -133,11 +133,11 @@ def encode(
 
     Args:
         path: The file.
-        pictures: One for each frame of the timeline, as ``target`` has them.
-        timeline: When they are shown.
-        target: What they look like.
-        options: How to encode them.
-        audio: Sound to be put beside them.
+        pictures: One for each frame of the timeline, in the format ``target``.
+        timeline: Times of the frames.
+        target: Format of the pictures.
+        options: Encoder options.
+        audio: Audio to copy.
         progress: Called as frames are encoded.
 
     Raises:
@@ -157,7 +157,7 @@ def encode(
         context.options = encoder_options(options)
         context.gop_size = options.gop
         context.max_b_frames = options.b_frames
-        # The encoder counts frames, and true times are put on its packets: so no encoder rounds them.
+        # The encoder counts frames, and its packets get the exact times: so no encoder rounds them.
         context.time_base = 1 / rate
         stream.time_base = timeline.time_base
         if target.sample_aspect_ratio is not None:
@@ -188,30 +188,30 @@ def copy_packets(
     audio: AudioCopy | None = None,
     progress: Progress = lambda frames: None,
 ) -> None:
-    """Puts packets of a video into another file.
+    """Copies packets of a video into another file.
 
     Args:
         path: The file.
-        packets: Data of each, whether it is a keyframe, and the frame that it shows; in decode order.
-        timeline: When frames are shown.
-        template: The stream that they come from, as PyAV has it.
-        options: Name the container.
-        reorder_depth: By how many places a packet may come later than its frame's place.
-        audio: Sound to be put beside them.
+        packets: Data, keyframe flag and frame number of each packet; in decode order.
+        timeline: Times of the frames.
+        template: PyAV's stream of the packets.
+        options: Options with the container.
+        reorder_depth: Largest delay of packets relative to their frames' order.
+        audio: Audio to copy.
         progress: Called as packets are written.
 
     Raises:
         WriteFailed: The file cannot be written.
     """
     with _OutputFile(path, options, timeline, audio) as output:
-        # Not as a stream of an encoder's: there may be none of that name.
+        # Not as an encoder's stream: the encoder may be missing.
         output.stream = output.container.add_stream_from_template(template, opaque=True)
         output.stream.time_base = timeline.time_base
         if audio is not None:
             audio.add_to(output.container)
         for data, is_key, frame in packets:
             packet: av.Packet[Any] = av.Packet(len(data))
-            packet.update(data)  # type: ignore[arg-type]  # any buffer will do
+            packet.update(data)  # type: ignore[arg-type]  # accepts any buffer
             packet.is_keyframe = is_key
             output.write(packet, frame, reorder_depth)
             progress(1)

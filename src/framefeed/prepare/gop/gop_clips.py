@@ -1,4 +1,4 @@
-"""Parts of videos, encoded with several distances of keyframes: what a report looks at."""
+"""Encodes parts of videos with several keyframe distances, for the GOP report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Encoding", "piece_of"]
 
 
 def piece_of(video: SourceVideo, seconds: float, seed: tuple[int, int]) -> VideoPart:
-    """A part of a video from a random place on."""
+    """Returns a part of a video at a random position."""
     index = index_of(video)
     count = max(1, min(index.num_frames, round(seconds * (index.average_fps or 30.0))))
     first = int(np.random.default_rng(seed).integers(0, index.num_frames - count + 1))
@@ -35,7 +35,7 @@ def piece_of(video: SourceVideo, seconds: float, seed: tuple[int, int]) -> Video
 
 
 class Encoding:
-    """Pieces of videos, encoded with several distances of keyframes."""
+    """Parts of videos, encoded with several keyframe distances."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Encoding:
         self._files: dict[tuple[int, int], str] = {}
 
     def run(self, workers: int | None, progress: bool | None) -> list[BadFile]:
-        """Encodes all; returns what failed."""
+        """Encodes all parts; returns failed videos."""
         options = self._options
         count = workers or max(1, available_cpus() // options.threads)
         places = [(number, gop) for gop in self._gops for number in range(len(self._videos))]
@@ -98,7 +98,7 @@ class Encoding:
         return [self._videos[number] for number in self._whole()]
 
     def rows(self) -> list[list[VideoPart]]:
-        """The pieces as they are, and encoded with each distance; whole groups of these only, where there are."""
+        """Returns the source parts and the encoded ones of each distance, as whole GOPs where possible."""
         rows = [[self._pieces[number] for number in self._whole()]]
         for gop in self._gops:
             rows.append([_encoded(self._files[number, gop], gop) for number in self._whole()])

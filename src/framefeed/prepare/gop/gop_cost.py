@@ -1,4 +1,4 @@
-"""What reading frames from some videos costs: packets by the plan, and time."""
+"""Cost of reading frames: planned packets, and time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["CLIP_LENGTH", "Cost", "VideoPart", "measure_costs"]
 
 CLIP_LENGTH = 16
 
-# Enough for a mean that does not hang on a few frames; with groups of 250 each takes a second of decoding or so.
+# Enough for a stable mean; with GOP 250 each takes about a second of decoding.
 FRAMES_EACH, CLIPS_EACH, IN_ORDER = 10, 4, 160
 ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class VideoPart:
-    """Frames of one video that are read.
+    """Frames of one video to read.
 
     Attributes:
         index: The video.
-        first, stop: Which frames.
-        num_bytes: What they take.
-        seconds: How long they are shown.
+        first, stop: Range of frames.
+        num_bytes: Size of their packets.
+        seconds: Duration.
     """
 
     index: VideoIndex
@@ -42,11 +42,11 @@ class VideoPart:
 
     @property
     def clip_length(self) -> int:
-        """Frames of a clip, fewer where there are not so many."""
+        """Frames of a clip, fewer if the part is shorter."""
         return min(CLIP_LENGTH, self.stop - self.first)
 
     def places(self, count: int, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Random places from which on there are so many frames: one in each of equal parts, in any order."""
+        """Returns random positions followed by enough frames: one in each of equal parts, in random order."""
         span = self.stop - length + 1 - self.first
         places = (np.arange(count) + rng.random(count)) * span / count
         return rng.permutation(self.first + places.astype(np.int64))
@@ -54,13 +54,13 @@ class VideoPart:
 
 @dataclass(frozen=True)
 class Cost:
-    """What reading costs.
+    """Cost of reading.
 
     Attributes:
-        bytes_per_second: Of all pieces.
-        packets_per_frame, frame_ms: For a single frame at a random place.
-        packets_per_clip, clip_ms: For a clip of 16 frames from a random place on.
-        frames_per_second: In order.
+        bytes_per_second: Of all parts.
+        packets_per_frame, frame_ms: For a single frame at a random position.
+        packets_per_clip, clip_ms: For a clip of 16 frames at a random position.
+        frames_per_second: Sequential speed.
     """
 
     bytes_per_second: float
@@ -72,11 +72,11 @@ class Cost:
 
 
 def measure_costs(rows: Sequence[Sequence[VideoPart]], seed: int) -> list[Cost]:
-    """The cost of each row of pieces. Rows are timed in turns, and of several times the shortest counts.
+    """Measures the cost of each row of parts. Rows are timed in turns; of several timings the shortest counts.
 
     Args:
-        rows: Pieces of several videos each.
-        seed: Chooses places.
+        rows: Parts of several videos each.
+        seed: Seed of the positions.
     """
     readers = [
         [VideoDecoder(piece.index.path, index=piece.index, num_ffmpeg_threads=1) for piece in row] for row in rows
@@ -92,16 +92,16 @@ def measure_costs(rows: Sequence[Sequence[VideoPart]], seed: int) -> list[Cost]:
 def _times(
     row: Sequence[VideoPart], decoders: Sequence[VideoDecoder], rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Milliseconds of a random frame, of a clip, and of a frame in order.
+    """Returns milliseconds of a random frame, of a clip, and of a frame in sequential order.
 
-    Of the CPU, which one thread has all the work of: what else runs on the machine counts hardly.
+    Measures CPU time with one thread, which other processes hardly affect.
     """
     singles = [piece.places(FRAMES_EACH, 1, rng).tolist() for piece in row]
     clips = [piece.places(CLIPS_EACH, piece.clip_length, rng).tolist() for piece in row]
     for piece, decoder in zip(row, decoders, strict=True):
         decoder.get_frame_at(piece.first)
     began = time.process_time()
-    for turn in range(FRAMES_EACH):  # from another video each time, as from a large collection
+    for turn in range(FRAMES_EACH):  # a different video each time, as in a large collection
         for decoder, places in zip(decoders, singles, strict=True):
             decoder.get_frame_at(places[turn])
     single = (time.process_time() - began) / (FRAMES_EACH * len(row))
@@ -127,7 +127,7 @@ def _cost(row: Sequence[VideoPart], frame_ms: float, clip_ms: float, in_order_ms
 
 
 def _packets_of_clips(piece: VideoPart) -> float:
-    """Packets of a clip, over clips from everywhere in a piece."""
+    """Returns the packets of a clip, averaged over a part."""
     starts = np.unique(np.linspace(piece.first, piece.stop - piece.clip_length, 200).astype(np.int64))
     table, length = piece.index.packets, piece.clip_length
     return float(np.mean([plan_frames(table, np.arange(start, start + length)).num_packets for start in starts]))

@@ -1,4 +1,4 @@
-"""``framefeed.prepare.report``: what the distance of keyframes costs in bytes and gains in time."""
+"""``framefeed.prepare.report``: bytes and read times for several keyframe distances."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ GOPS = (1, 8, 30, 60, 250)
 
 @dataclass(frozen=True)
 class GopRow:
-    """What one distance of keyframes comes to.
+    """Results of one keyframe distance.
 
     Attributes:
-        gop: The distance in frames; None for the videos as they are.
-        bytes_per_second: Of files, by the time that they play.
-        relative_size: The same beside the largest distance.
-        packets_per_frame: Packets decoded for a single frame at a random place, by the plan.
-        frame_ms: How long that takes, in milliseconds.
-        packets_per_clip: Packets decoded for a clip of 16 frames from a random place on.
-        clip_ms: How long that takes.
-        frames_per_second: Read in order.
+        gop: The distance in frames; None for the source videos.
+        bytes_per_second: Bytes per second of video.
+        relative_size: Size relative to the largest distance.
+        packets_per_frame: Packets decoded for a single frame at a random position, as planned.
+        frame_ms: Time of that, in milliseconds.
+        packets_per_clip: Packets decoded for a clip of 16 frames at a random position.
+        clip_ms: Time of that, in milliseconds.
+        frames_per_second: Sequential speed.
     """
 
     gop: int | None
@@ -55,15 +55,15 @@ class GopRow:
 
 @dataclass(frozen=True)
 class GopReport:
-    """Several distances of keyframes side by side.
+    """Comparison of several keyframe distances.
 
     Attributes:
         rows: By rising distance.
-        source: The videos as they are.
-        files: The videos that were taken, as the user spells them.
-        seconds: How much of them was encoded, all together.
-        options: How, but for the distance.
-        bad: Videos that could not be used, and why.
+        source: The source videos.
+        files: Paths of the sampled videos, as given.
+        seconds: Total duration of the encoded parts.
+        options: Encoding options, except for the distance.
+        bad: Videos that could not be used, with reasons.
     """
 
     rows: tuple[GopRow, ...]
@@ -74,10 +74,9 @@ class GopReport:
     bad: tuple[BadFile, ...] = ()
 
     def recommendation(self) -> str:
-        """What to choose, in words.
+        """Recommended distances, in words.
 
-        For frames and for clips that is where bytes times milliseconds is least: half the time is worth twice the
-        bytes, and no more.
+        For frames and for clips, minimises bytes times milliseconds: half the time is worth twice the bytes.
         """
         largest = self.rows[-1]
         frames = min(self.rows, key=lambda row: row.relative_size * row.frame_ms)
@@ -92,7 +91,7 @@ class GopReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Returns the report as plain values."""
         options = self.options.identity()
         del options["gop"]
         return {
@@ -131,29 +130,29 @@ def report(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> GopReport:
-    """Encodes a little of some videos with several distances of keyframes, and reads frames from the result.
+    """Encodes parts of some videos with several keyframe distances, and reads frames from the results.
 
-    Times are those that ``VideoDecoder`` keeps one CPU of this machine busy for 8-bit RGB frames.
+    Times are CPU times of ``VideoDecoder`` for 8-bit RGB frames, with one thread.
 
     Args:
         sources: Files, folders, patterns, catalogs and packet stores.
-        sample: How many videos to take.
-        seconds: How much of each.
-        gops: Distances of keyframes.
-        seed: Chooses the videos, the place in each, and the frames that are read.
+        sample: Number of videos to use.
+        seconds: Duration of the part of each video.
+        gops: Keyframe distances.
+        seed: Seed of the choice of videos, positions and frames.
         size, short_side, codec, b_frames, crf, preset, fps, pixel_format, threads: As for ``run``.
-        workers: How many encoders at once; None is as many as there are CPUs for these threads.
-        progress: Whether to show progress; None on a terminal.
+        workers: Number of encoders at the same time; None is as many as there are CPUs for these threads.
+        progress: Shows progress; None does on a terminal.
 
     Raises:
-        ValueError: Options that are not possible.
+        ValueError: Options are invalid.
         InvalidFile: None of the videos can be used.
     """
     chosen = sorted(set(gops))
     if not chosen or chosen[0] < 1:
-        raise ValueError(f"gops {list(gops)} are not possible; needed are whole numbers from 1 on")
+        raise ValueError(f"gops must be integers of at least 1, got {list(gops)}")
     if sample < 1 or not seconds > 0 or not math.isfinite(seconds):
-        raise ValueError(f"sample={sample} and seconds={seconds} have to be above 0")
+        raise ValueError(f"sample and seconds must be above 0, got {sample} and {seconds}")
     options = PrepareOptions(
         size=parse_size(size),
         short_side=short_side,
@@ -179,7 +178,7 @@ def report(
         bad += encoding.run(workers, progress)
         rows = encoding.rows()
         if not rows[0]:
-            first = bad[0] if bad else BadFile("sources", "no videos in this catalog")
+            first = bad[0] if bad else BadFile("sources", "the catalog has no videos")
             raise InvalidFile(first.path, first.reason)
         source, *encoded = measure_costs(rows, seed)
     base = encoded[-1].bytes_per_second

@@ -1,4 +1,4 @@
-"""Where each frame comes in the order `Buffered`, exactly, for few frames."""
+"""Exact position probabilities of the order `Buffered`, for few frames."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from framefeed.sampling.population import Population
 
 __all__ = ["MAX_EXACT_FRAMES", "buffered_places"]
 
-MAX_EXACT_FRAMES = 64  # about a second
+MAX_EXACT_FRAMES = 64  # takes about a second
 
-# Of polynomials up to a degree of 47 the integral is exact; those of a higher one are smooth.
+# Exact for polynomials up to degree 47; those of higher degree are smooth.
 _MAX_NODES = 24
 
 
 def buffered_places(order: Buffered, population: Population) -> NDArray[np.float64]:
-    """For each place of an epoch (a row), the chance of each frame to come there.
+    """Returns, for each position of an epoch (a row), the probability of each frame.
 
     Raises:
         ValueError: There are more than `MAX_EXACT_FRAMES` frames.
@@ -25,7 +25,7 @@ def buffered_places(order: Buffered, population: Population) -> NDArray[np.float
     count = population.num_frames
     if count > MAX_EXACT_FRAMES:
         raise ValueError(
-            f"places of {order!r} are computed for up to {MAX_EXACT_FRAMES} frames, there are {count}; "
+            f"positions of {order!r} are computed for at most {MAX_EXACT_FRAMES} frames, got {count}; "
             "framefeed.sampling.simulate_batches estimates them"
         )
     read = _read_places(population)
@@ -35,10 +35,11 @@ def buffered_places(order: Buffered, population: Population) -> NDArray[np.float
 
 
 def _read_places(population: Population) -> NDArray[np.float64]:
-    """The same before anything is mixed: groups in an even order, their frames as they lie.
+    """Returns the probabilities before mixing: groups in random order, their frames in sequence.
 
-    Each group is given an even random time. At the time t of one of them every other one has come with the chance t, by
-    itself; so the frames that have come are a sum of independent numbers, and the integral over t gives their chances.
+    Each group gets a uniform random time. At the time t of one group, every other one has come with probability t,
+    independently; so the number of frames before it is a sum of independent numbers, and the integral over t gives its
+    distribution.
     """
     count = population.num_frames
     sizes = population.group_sizes.tolist()
@@ -60,10 +61,10 @@ def _read_places(population: Population) -> NDArray[np.float64]:
 
 
 def _mixing(count: int, buffer_size: int) -> NDArray[np.float64]:
-    """For each place (a row), the chance of the frame that is read at each place to be handed out there.
+    """Returns, for each position (a row), the probability of each read position.
 
-    Frame i is put at i + buffer_size * u. For a given u every other one is before it with a chance that is known, by
-    itself; the integral over u gives the chances of how many are.
+    Frame i moves to i + buffer_size * u. For a given u, every other frame is before it with a known probability,
+    independently; the integral over u gives the distribution of their number.
     """
     mixed = np.zeros((count, count))
     for read in range(count):
@@ -81,7 +82,7 @@ def _mixing(count: int, buffer_size: int) -> NDArray[np.float64]:
 
 
 def _nodes(count: int, bounds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where to look, and with which weight, to integrate from each bound to the next (Gauss and Legendre)."""
+    """Returns nodes and weights of Gauss-Legendre integration between consecutive bounds."""
     places, weights = np.polynomial.legendre.leggauss(count)
     lengths = np.diff(bounds)
     nodes = bounds[:-1, None] + lengths[:, None] * (places + 1) / 2

@@ -1,4 +1,4 @@
-"""``PairChances``: what two frames have to do with each other, and sums over pairs of frames."""
+"""``PairChances``: joint group and file probabilities of two frames, and sums over pairs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PairChances:
-    """What two frames have to do with each other.
+    """Joint probabilities of two frames.
 
     Attributes:
-        in_group: The chance that both are of one group and that many frames apart; 0 is the same frame twice.
-        across: The chance that both are of one file, but not of one group, and that many frames apart.
+        in_group: Probability of a shared group, by distance in frames; distance 0 is the same frame twice.
+        across: Probability of a shared file but different groups, by distance.
     """
 
     in_group: NDArray[np.float64]
@@ -38,29 +38,29 @@ class PairChances:
 
     @property
     def same_group(self) -> float:
-        """The chance that both are of one group."""
+        """Probability that both are in one group."""
         return float(self.in_group.sum())
 
     @property
     def other_group(self) -> float:
-        """The chance that both are of one file, but not of one group."""
+        """Probability that both are in one file, but in different groups."""
         return float(self.across.sum())
 
     @property
     def same_file(self) -> float:
-        """The chance that both are of one file."""
+        """Probability that both are in one file."""
         return self.same_group + self.other_group
 
     def correlation(self, values: Correlation) -> float:
-        """How much the values of two such frames are correlated, on average."""
+        """Returns the mean correlation of the values of two such frames."""
         within, across = (np.arange(len(each)) for each in (self.in_group, self.across))
         return float(self.in_group @ values.in_group(within) + self.across @ values.across_groups(across))
 
 
 def tails(sizes: NDArray[np.int64], length: int, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """For each distance below ``length``, the sum of ``max(0, size - distance)`` over all sizes, weighted."""
+    """Returns, for each distance below ``length``, the weighted sum of ``max(0, size - distance)`` over all sizes."""
     longest = int(sizes.max())
-    if longest > max(length, len(sizes), 1 << 16):  # few and far apart
+    if longest > max(length, len(sizes), 1 << 16):  # sparse
         distinct, places = np.unique(sizes, return_inverse=True)
     else:
         distinct, places = np.arange(longest + 1), sizes
@@ -69,30 +69,30 @@ def tails(sizes: NDArray[np.int64], length: int, weights: NDArray[np.float64] | 
     distances = np.arange(length)
     first = np.searchsorted(distinct, distances, side="right")
     found: NDArray[np.float64] = sums[first] - distances * counts[first]
-    return np.maximum(0.0, found)  # what rounding leaves of nothing may be negative
+    return np.maximum(0.0, found)  # rounding may leave negative zeros
 
 
 def ordered(found: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ordered pairs from those whose second frame comes later: two of each, but one of a frame with itself."""
+    """Counts ordered pairs from pairs in rising order: two of each, but one of a frame with itself."""
     found = 2 * found
     found[0] /= 2
     return found
 
 
 def in_groups(population: Population, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Ordered pairs of frames of one group, by distance; weights are those of each pair of a group."""
+    """Counts ordered pairs of frames of one group, by distance; weights are per pair of a group."""
     return ordered(tails(population.group_sizes, int(population.group_sizes.max()), weights))
 
 
 def across_groups(population: Population, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Ordered pairs of frames of two groups of one file, by distance; weights are those of each pair of a file."""
+    """Counts ordered pairs of frames of one file and two groups, by distance; weights are per pair of a file."""
     of_groups = None if weights is None else np.repeat(weights, population.groups_per_file)
     in_files = ordered(tails(population.file_sizes, int(population.file_sizes.max()), weights))
     return without(in_files, in_groups(population, of_groups))
 
 
 def without(pairs: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Pairs without some of them, which have smaller distances; what rounding leaves of nothing is nothing."""
+    """Subtracts pairs with smaller distances; clips rounding errors at 0."""
     found = pairs.copy()
     found[: len(others)] -= others
     found[np.abs(found) < 1e-12 * pairs] = 0.0
@@ -100,18 +100,18 @@ def without(pairs: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[
 
 
 def squares(sizes: NDArray[np.int64]) -> float:
-    """The sum of squares: pairs of frames of one group, each frame with itself too."""
+    """Returns the sum of squares: pairs of frames of one group, including each frame with itself."""
     return float((sizes.astype(np.float64) ** 2).sum())
 
 
 def independent_pairs(population: Population) -> PairChances:
-    """Two frames that are drawn from all frames by themselves."""
+    """Returns the chances of two frames drawn independently from all frames."""
     total = float(population.num_frames) ** 2
     return PairChances(in_groups(population) / total, across_groups(population) / total)
 
 
 def two_draws(population: Population, first: NDArray[np.float64], second: NDArray[np.float64]) -> PairChances:
-    """Two frames that are drawn by themselves, with these chances of each group, and evenly within one."""
+    """Returns the chances of two independent frames with these group probabilities, uniform within a group."""
     of_files = [np.add.reduceat(each, population.first_groups) for each in (first, second)]
     within = in_groups(population, first * second / population.group_sizes.astype(np.float64) ** 2)
     across = across_groups(population, of_files[0] * of_files[1] / population.file_sizes.astype(np.float64) ** 2)
@@ -120,11 +120,11 @@ def two_draws(population: Population, first: NDArray[np.float64], second: NDArra
 
 
 def _scaled(shape: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """Chances of this shape that are so much in all."""
+    """Scales chances to a total."""
     everything = float(shape.sum())
     return shape * (max(0.0, total) / everything) if everything > 0 else shape
 
 
 def even_chances(population: Population) -> NDArray[np.float64]:
-    """The chance of each group where all frames are equally likely."""
+    """Returns the probability of each group if all frames are equally likely."""
     return population.group_sizes / population.num_frames

@@ -1,4 +1,4 @@
-"""How often two frames of a batch are of one group, or of one file: for each order and model."""
+"""Group and file probabilities of two frames of a batch, for each order and model."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from framefeed.sampling.population import Population
 __all__ = ["How", "Pairs", "find_pairs"]
 
 How = Literal["exact", "nearly exact", "simulated"]
-"""Whether chances are exact, exact but for terms of the order of a chunk by all frames, or estimated."""
+"""Accuracy of chances: exact, exact up to terms of chunk size over all frames, or estimated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of frames under a way to draw.
+    """Pairs of frames under a sampling method.
 
     Attributes:
-        batch_size: Frames of a batch.
+        batch_size: Frames in a batch.
         drawn: Two frames of a batch.
-        beside: A frame of a batch, and one that is drawn from all frames by itself.
-        independent: Two frames that are drawn from all frames by themselves.
-        how: How good the chances are.
-        error: Standard error of the chance of one group, where it is simulated.
+        beside: A frame of a batch, and one drawn independently from all frames.
+        independent: Two frames drawn independently from all frames.
+        how: Accuracy of the chances.
+        error: Standard error of the probability of a shared group, if simulated.
     """
 
     batch_size: int
@@ -55,35 +55,35 @@ class Pairs:
     error: float = 0.0
 
     def design_effect(self, correlation: Correlation | float) -> float:
-        """Squared error of a batch's mean, beside that of as many independent frames.
+        """Returns the squared error of a batch's mean, relative to as many independent frames.
 
         Args:
-            correlation: Of values; a number is that of two frames of a group, with none between groups.
+            correlation: Correlation of values; a number applies within groups, with none between groups.
         """
         values = correlation if isinstance(correlation, Correlation) else Correlation(float(correlation))
         drawn, beside, independent = (each.correlation(values) for each in (self.drawn, self.beside, self.independent))
-        left = 1 - independent  # of the variance, when it is taken around the mean of these very frames
+        left = 1 - independent  # of the variance, around the mean of these very frames
         if left <= 1e-12:
-            return 1.0  # all values are the same
+            return 1.0  # all values are equal
         size = self.batch_size
         return max(0.0, 1 + (size - 1) * drawn - size * (2 * beside - independent)) / left
 
 
 def find_pairs(method: Order | Model, population: Population, batch_size: int, *, seed: int = 0) -> Pairs:
-    """Pairs of a batch, which is one of the full batches of an epoch, all being equally likely.
+    """Computes pairs in a random full batch of an epoch.
 
     Args:
         method: An order of the loader, on one rank, or a model.
-        population: What is drawn from.
+        population: The frames to draw from.
         batch_size: At least 2.
-        seed: For what is simulated: `Buffered`, and orders that are not framefeed's.
+        seed: Seed of simulations: of `Buffered`, and of orders that are not framefeed's.
 
     Raises:
-        ValueError: There are not as many frames.
+        ValueError: There are fewer frames than a batch.
     """
     size = whole_number("batch_size", batch_size, least=2)
     if size > population.num_frames and not isinstance(method, Model):
-        raise ValueError(f"no full batch: there are {population.num_frames} frames, and batch_size is {size}")
+        raise ValueError(f"batch_size is {size}, but there are only {population.num_frames} frames")
     if isinstance(method, Model):
         drawn, beside = pairs_of_model(method, population, size)
         return Pairs(size, drawn, beside, independent_pairs(population))
@@ -100,7 +100,7 @@ def find_pairs(method: Order | Model, population: Population, batch_size: int, *
 
 def _shuffle(population: Population, size: int) -> Pairs:
     independent = independent_pairs(population)
-    different = population.num_frames / max(1, population.num_frames - 1)  # a frame does not come twice
+    different = population.num_frames / max(1, population.num_frames - 1)  # frames do not repeat
     within = independent.in_group * different
     within[0] = 0.0
     return Pairs(size, PairChances(within, independent.across * different), independent, independent)
@@ -114,28 +114,28 @@ def _sequential(population: Population, size: int) -> Pairs:
     within, in_files = (ordered(tails(pieces, int(pieces.max()))) for pieces in (groups, files))
     across = without(in_files, within)
     within[0] = 0.0
-    # The last frames, which make no full batch, never come.
+    # The last frames, which do not fill a batch, never occur.
     reached = np.clip(end - population.group_starts, 0, population.group_sizes) / end
     beside = two_draws(population, reached, even_chances(population))
     return Pairs(size, PairChances(within / all_pairs, across / all_pairs), beside, independent_pairs(population))
 
 
 def _pieces(starts: NDArray[np.int64], end: int, size: int) -> NDArray[np.int64]:
-    """The sizes of the pieces into which batches cut runs of frames, up to ``end``."""
+    """Returns the sizes of the parts into which batches cut runs of frames, up to ``end``."""
     bounds = np.concatenate([starts[starts < end], np.arange(0, end + 1, size)])
-    sizes = np.diff(np.sort(bounds, kind="stable"))  # which merges what is in order already
+    sizes = np.diff(np.sort(bounds, kind="stable"))  # a merge sort benefits from sorted runs
     return sizes[sizes > 0]
 
 
 def _chunked(order: Chunked, population: Population, size: int) -> Pairs:
-    """Two frames of one chunk are as far apart in a batch as in their file; those of two chunks meet by chance."""
+    """Frames of one chunk have the same distance in a batch and in their file; those of two chunks meet by chance."""
     count, chunk = population.num_frames, order.chunk_size
     within, across = in_groups(population), across_groups(population)
     within[0] = 0.0
     distances = np.arange(len(across))
-    # A file's phase is even, so two of its frames are in one chunk with a chance that falls with their distance.
+    # A file's phase is uniform, so two frames share a chunk with a probability that falls with their distance.
     together = np.maximum(0.0, 1 - distances / chunk)
-    near = np.maximum(0, size - distances) / (float(size) * (size - 1) * count)  # a pair of places, any of all frames
+    near = np.maximum(0, size - distances) / (float(size) * (size - 1) * count)  # per pair of positions
     joined = [pairs * together[: len(pairs)] for pairs in (within, across)]
     same_chunk = sum(float(pairs @ near[: len(pairs)]) for pairs in joined)
     apart = float(count) * (count - 1) - sum(float(pairs.sum()) for pairs in joined)  # pairs of two chunks
@@ -149,7 +149,7 @@ def _chunked(order: Chunked, population: Population, size: int) -> Pairs:
 
 
 def _buffered(order: Buffered, population: Population, size: int, seed: int) -> Pairs:
-    """Frames of one group by simulation; two groups come as they would in a shuffle of groups."""
+    """Simulates frames of one group; two groups are as in a shuffle of groups."""
     count = population.num_frames
     met, error = simulate_groups(order, population, size, seed)
     within = in_groups(population) * met / ((count // size) * float(size) * (size - 1))

@@ -1,4 +1,4 @@
-"""Pairs of frames of a batch, for models: draws that have nothing to do with each other, or runs of them."""
+"""Pairs of frames of a batch, for models: independent draws, or runs of frames."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["pairs_of_model"]
 
 
 def pairs_of_model(model: Model, population: Population, size: int) -> tuple[PairChances, PairChances]:
-    """Two frames of a batch, and a frame of a batch with one that is drawn from all frames by itself.
+    """Returns the chances of two frames of a batch, and of a frame of a batch with an independent one.
 
     Raises:
-        ValueError: The model is not known.
+        ValueError: The model is unknown.
     """
     per_frame: NDArray[np.float64]
     if isinstance(model, SlidingWindow):
@@ -29,13 +29,13 @@ def pairs_of_model(model: Model, population: Population, size: int) -> tuple[Pai
         per_frame = np.zeros(population.num_files)
         per_frame[model.file] = 1 / population.file_sizes[model.file]
     else:
-        raise ValueError(f"pairs of {model!r} are not known; possible are orders and the models of framefeed.sampling")
+        raise ValueError(f"unknown method {model!r}; expected an order or a model of framefeed.sampling")
     chances: NDArray[np.float64] = np.repeat(per_frame, population.groups_per_file) * population.group_sizes
     return two_draws(population, chances, chances), two_draws(population, chances, even_chances(population))
 
 
 def _windows(model: SlidingWindow, population: Population, size: int) -> tuple[PairChances, PairChances]:
-    """Two frames of one run, or two of runs that are drawn by themselves."""
+    """Combines two frames of one run with two frames of independent runs."""
     window = min(model.window, size)
     full, rest = divmod(size, model.window)
     starts = model.starts(population)
@@ -44,7 +44,7 @@ def _windows(model: SlidingWindow, population: Population, size: int) -> tuple[P
     room = starts[population.group_files]
 
     def covered(offsets: int, stop: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Pairs of a start and one of the first ``offsets`` frames behind it that lie before ``stop``."""
+        """Counts pairs of a start and one of the first ``offsets`` frames after it that are before ``stop``."""
         return _steps(stop, room) - _steps(stop - offsets, room)
 
     def in_group(offsets: int, distance: int = 0) -> NDArray[np.float64]:
@@ -73,7 +73,7 @@ def _windows(model: SlidingWindow, population: Population, size: int) -> tuple[P
 
 
 def _steps(stop: NDArray[np.int64], room: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The sum of ``clip(j, 0, room)`` over all j up to ``stop``."""
+    """Returns the sum of ``clip(j, 0, room)`` over all j up to ``stop``."""
     inner = np.clip(stop, 0, room).astype(np.float64)
     found: NDArray[np.float64] = inner * (inner + 1) / 2 + room * np.maximum(0, stop - room).astype(np.float64)
     return found

@@ -1,4 +1,4 @@
-"""How likely each frame is drawn."""
+"""Draw probabilities of frames."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ __all__ = ["batch_probabilities", "draw_probabilities", "place_probabilities", "
 def draw_probabilities(
     method: Order | Model, population: Population, *, batch_size: int | None = None, drop_last: bool = False
 ) -> NDArray[np.float64]:
-    """For each frame, the chance that it is the one, if any frame of any batch is picked.
+    """Returns the probability of each frame to be a random frame of a random batch.
 
-    An order has every frame once in an epoch, so all are equally likely, unless the last, short batch is left out.
+    An order draws every frame once per epoch, so all are equally likely, unless the last, short batch is dropped.
 
     Args:
         method: An order of the loader, on one rank, or a model.
-        population: What is drawn from.
-        batch_size: Frames of a batch; needed for ``drop_last``, and for models that cut their last run there.
-        drop_last: Whether the last, short batch of an epoch is left out, as loaders do unless they are told not to.
+        population: The frames to draw from.
+        batch_size: Frames in a batch; needed for ``drop_last``, and for models that cut their last run there.
+        drop_last: Drops the last, short batch of an epoch, the loader's default.
 
     Raises:
-        ValueError: It can only be simulated.
+        ValueError: The method can only be simulated.
     """
     count = population.num_frames
     if isinstance(method, Order) and not isinstance(method, Model):
         if drop_last and batch_size is None:
-            raise ValueError("what drop_last leaves out depends on the batch_size")
+            raise ValueError("drop_last needs a batch_size")
         left = 0 if not drop_last or batch_size is None else count % batch_size
         if not left or isinstance(method, Shuffle | Chunked):
             return np.full(count, 1 / count)
         if left == count:
-            raise ValueError(f"no full batch: there are {count} frames, and batch_size is {batch_size}")
+            raise ValueError(f"batch_size is {batch_size}, but there are only {count} frames")
         dropped = place_probabilities(method, population, np.arange(count - left, count)).sum(0)
         return np.asarray((1 - dropped) / (count - left))
     if isinstance(method, Independent):
@@ -52,22 +52,22 @@ def draw_probabilities(
         return np.where((places >= first) & (places < first + size), 1 / size, 0.0)
     if isinstance(method, SlidingWindow):
         return _window_probabilities(method, population, batch_size or method.window)
-    raise ValueError(f"chances of {method!r} are not known; possible are orders and the models of framefeed.sampling")
+    raise ValueError(f"unknown method {method!r}; expected an order or a model of framefeed.sampling")
 
 
 def batch_probabilities(
     method: Order | Model, population: Population, batch_size: int, number: int = 0
 ) -> NDArray[np.float64]:
-    """For each frame, how often it is in one batch on average: for orders, how likely it is there at all.
+    """Returns how often each frame is in one batch on average: for orders, its probability.
 
     Args:
         method: An order of the loader, on one rank, or a model.
-        population: What is drawn from.
-        batch_size: Frames of a batch.
-        number: Which batch of the epoch; for models all are alike.
+        population: The frames to draw from.
+        batch_size: Frames in a batch.
+        number: Number of the batch in the epoch; for models all are equal.
 
     Raises:
-        ValueError: There is no such batch, or it can only be simulated.
+        ValueError: There is no such batch, or the method can only be simulated.
     """
     if isinstance(method, Model):
         return draw_probabilities(method, population, batch_size=batch_size) * batch_size
@@ -80,34 +80,34 @@ def batch_probabilities(
 
 
 def place_probabilities(order: Order, population: Population, places: ArrayLike) -> NDArray[np.float64]:
-    """For each of some places of an epoch (a row), the chance of each frame to come there.
+    """Returns, for each of some positions of an epoch (a row), the probability of each frame.
 
     Args:
         order: An order of the loader, on one rank.
-        population: What is drawn from.
-        places: Numbers from 0 on.
+        population: The frames to draw from.
+        places: Positions, from 0.
 
     Raises:
-        ValueError: It can only be simulated: for `Buffered` with many frames, and for orders that are not framefeed's.
+        ValueError: The order can only be simulated: `Buffered` with many frames, and orders that are not framefeed's.
     """
     count = population.num_frames
     numbers = np.atleast_1d(np.asarray(places, np.int64))
     if ((numbers < 0) | (numbers >= count)).any():
-        raise ValueError(f"places are 0..{count - 1}")
+        raise ValueError(f"places must be in 0..{count - 1}")
     if isinstance(order, Sequential):
         return np.asarray(numbers[:, None] == np.arange(count), np.float64)
     if isinstance(order, Shuffle | Chunked):
-        # Chunked is a ring that is cut at a random frame: so is where each frame comes.
+        # Chunked is a ring cut at a random frame, so each frame's position is uniform.
         return np.full((len(numbers), count), 1 / count)
     if isinstance(order, Buffered):
         return buffered_places(order, population)[numbers]
-    raise ValueError(f"the places of {order!r} can only be simulated: see framefeed.sampling.simulate_batches")
+    raise ValueError(f"positions of {order!r} can only be simulated: see framefeed.sampling.simulate_batches")
 
 
 def probability_range(method: Order | Model, population: Population, batch_size: int) -> tuple[float, float]:
-    """The chances of the least and the most likely frame in whole epochs, as multiples of an even chance.
+    """Returns the probabilities of the least and the most likely frame in whole epochs, relative to uniform.
 
-    Takes no memory for each frame.
+    Needs no memory per frame.
     """
     whole_number("batch_size", batch_size, least=1)
     if isinstance(method, FileFirst):
@@ -122,7 +122,7 @@ def probability_range(method: Order | Model, population: Population, batch_size:
 
 
 def _window_counts(window: int, offsets: int, places: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For frames at these places of files of these sizes, how many runs have them among their first ``offsets``."""
+    """Counts, for frames at these positions of files of these sizes, the runs with them in the first ``offsets``."""
     last_start = sizes - window
     counts = np.minimum(places, offsets - 1) - np.maximum(0, places - last_start) + 1
     return np.where(last_start >= 0, np.maximum(0, counts), 0)
@@ -145,7 +145,7 @@ def _window_probabilities(model: SlidingWindow, population: Population, batch_si
 
 
 def _window_range(model: SlidingWindow, population: Population, batch_size: int) -> tuple[float, float]:
-    """The extremes lie at the ends of files, or as far from them as a run reaches."""
+    """Finds the extremes, which are at the ends of files, or as far from them as a run reaches."""
     sizes = np.unique(population.file_sizes)[:, None]
     near = np.arange(min(model.window, int(sizes.max())))
     places = np.concatenate([np.broadcast_to(near, (len(sizes), len(near))), sizes - 1 - near], axis=1)

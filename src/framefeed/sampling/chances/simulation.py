@@ -1,4 +1,4 @@
-"""Pairs of frames in one batch, counted in epochs of an order."""
+"""Simulation of orders: counts pairs of frames in batches."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from framefeed.sampling.population import Population
 
 __all__ = ["simulate_batches", "simulate_groups", "simulate_order"]
 
-# Frames that are put in order in all epochs together: two or three digits of a chance, in about a second.
+# Frames drawn in all epochs together: two or three digits of a probability, in about a second.
 FRAMES = 1 << 20
 MIN_EPOCHS, MAX_EPOCHS = 4, 256
-# The largest epoch. What a buffer does to a group does not depend on how many other groups there are.
+# Largest epoch. A buffer's effect on a group does not depend on the number of other groups.
 MAX_FRAMES = 1 << 18
 MAX_WHOLE_FRAMES = 1 << 22
-NEAR = 32  # distances that are all counted; farther ones are counted here and there
+NEAR = 32  # distances counted completely; larger ones are sampled
 
 
 def simulate_batches(
     order: Order, population: Population, batch_size: int, number: int, *, epochs: int, seed: int = 0
 ) -> NDArray[np.int64]:
-    """How often each frame is in a batch of an epoch, in so many epochs.
+    """Returns how often each frame is in a batch, over a number of epochs.
 
     Args:
         order: The order.
-        population: What is drawn from.
-        batch_size: Frames of a batch.
-        number: Which batch of each epoch.
-        epochs: How many.
-        seed: Of the order.
+        population: The frames to draw from.
+        batch_size: Frames in a batch.
+        number: Number of the batch in each epoch.
+        epochs: Number of epochs.
+        seed: Seed of the order.
     """
     counts = np.zeros(population.num_frames, np.int64)
     for epoch in range(epochs):
@@ -42,10 +42,10 @@ def simulate_batches(
 def simulate_groups(
     order: Buffered, population: Population, batch_size: int, seed: int
 ) -> tuple[NDArray[np.float64], float]:
-    """For each distance, how likely two frames of a group are in one full batch of an epoch.
+    """Returns, for each distance, how likely two frames of a group are in one full batch of an epoch.
 
     Returns:
-        The chances by distance, and the relative standard error of all together.
+        The probabilities by distance, and the relative standard error of their sum.
     """
     room = max(MAX_FRAMES, 8 * min(order.buffer_size, MAX_WHOLE_FRAMES // 8), 8 * batch_size)
     sample = _some_groups(population, room, seed)
@@ -71,17 +71,17 @@ def simulate_groups(
 def simulate_order(
     order: Order, population: Population, batch_size: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Chances of pairs of a full batch, for an order that nothing else is known of.
+    """Simulates pairs of a full batch, for an arbitrary order.
 
     Returns:
-        That of one group by distance, that of one file and two groups by distance, and the standard error of the first
-        in all.
+        Probability of a shared group by distance, of a shared file but two groups by distance, and the standard error
+        of the first in total.
     """
     count = population.num_frames
     if count > MAX_WHOLE_FRAMES:
         raise ValueError(
-            f"{order!r} can only be simulated, with up to {MAX_WHOLE_FRAMES} frames; there are {count}: give fewer "
-            "files (Population.files)"
+            f"{order!r} can only be simulated, with up to {MAX_WHOLE_FRAMES} frames, got {count}: use fewer files "
+            "(Population.files)"
         )
     groups = population.layout.groups
     files = np.repeat(np.arange(population.num_files), population.file_sizes)
@@ -101,7 +101,7 @@ def simulate_order(
             met[:, place] += np.count_nonzero(same), np.count_nonzero(both) - np.count_nonzero(same)
     found = []
     for shape, total in zip(met, totals.mean(0) / all_pairs, strict=True):
-        # Farther distances were counted here and there: all together are known.
+        # Larger distances were sampled: their sum is known.
         chances = np.append(0.0, np.interp(np.arange(1, int(population.file_sizes.max())), distances, shape))
         found.append(chances * (total / chances.sum()) if chances.sum() else chances)
     error = float(totals[:, 0].std(ddof=1)) / all_pairs / np.sqrt(epochs)
@@ -113,7 +113,7 @@ def _num_epochs(count: int) -> int:
 
 
 def _batches(drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The batch that each frame is in; -1 behind the last full one."""
+    """Returns the batch of each frame; -1 after the last full one."""
     batches = np.empty(len(drawn), np.int64)
     batches[drawn] = np.arange(len(drawn)) // size
     batches[batches >= len(drawn) // size] = -1
@@ -121,13 +121,13 @@ def _batches(drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 
 def _ordered_pairs(batches: NDArray[np.int64], of: NDArray[np.int64], count: int) -> float:
-    """Ordered pairs of two frames that are in one batch and of one group or file."""
+    """Counts ordered pairs of two frames in one batch and one group or file."""
     _, together = np.unique(batches[batches >= 0] * count + of[batches >= 0], return_counts=True)
     return float((together.astype(np.float64) ** 2).sum() - together.sum())
 
 
 def _some_groups(population: Population, room: int, seed: int) -> Population:
-    """As many random groups as there is room for, each a file of its own: which file it is of makes no difference."""
+    """Returns random groups within the limit, each as a file of its own: their files do not matter."""
     sizes = population.group_sizes
     if population.num_frames > room:
         sizes = sizes[np.random.default_rng(seed).permutation(len(sizes))]
@@ -136,7 +136,7 @@ def _some_groups(population: Population, room: int, seed: int) -> Population:
 
 
 def _some_distances(longest: int) -> NDArray[np.int64]:
-    """All small distances and, evenly by their logarithm, some of the others: chances change little there."""
+    """Returns all small distances and, evenly on a log scale, some larger ones: probabilities change little there."""
     if longest <= NEAR + 1:
         return np.arange(1, max(2, longest))
     far = np.unique(np.geomspace(NEAR, longest - 1, 24).round().astype(np.int64))
