@@ -1,4 +1,4 @@
-"""The videos that readers are compared on: the user's own, or clips that are generated once and kept."""
+"""Videos to compare readers on: the user's own, or generated and cached clips."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["REFERENCES", "TINY", "ComparedVideo", "generate", "open_video"]
 
 @dataclass(frozen=True)
 class ComparedVideo:
-    """A video that readers are compared on.
+    """A video to compare readers on.
 
     Attributes:
-        name: What tables call it.
-        path: Where it is.
-        truth: Tells wrong frames of it.
-        num_frames: How many it has.
-        facts: The rest, for the results.
+        name: Name in tables.
+        path: The file.
+        truth: Detects wrong frames.
+        num_frames: Number of frames.
+        facts: Other properties, for the results.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ComparedVideo:
     facts: dict[str, Any]
 
 
-# Ordinary encoder settings; one scene at four group sizes, so that the cost of a random frame can be seen to grow.
+# Ordinary encoder settings; one scene with four group sizes, to show how the cost of a random frame grows.
 REFERENCES: dict[str, dict[str, Any]] = {
     "h264_gop12": {"gop": 12, "bframes": 2},
     "h264_gop30": {"gop": 30, "bframes": 2},
@@ -54,13 +54,13 @@ _COMMON = {"frames": 500, "width": 640, "height": 360}
 def generate(
     folder: Path, names: Sequence[str], report: Callable[[int, int], None], **changes: Any
 ) -> list[ComparedVideo]:
-    """Reference clips, encoded where they are not there yet.
+    """Generates reference clips that do not exist yet.
 
     Args:
-        folder: Where they are kept.
-        names: Which of ``REFERENCES``.
-        report: Is told how many there are.
-        changes: Arguments of ``write_clip`` instead of the usual ones.
+        folder: Folder of the clips.
+        names: Some of ``REFERENCES``.
+        report: Called with the number of clips done, and their total.
+        changes: Arguments of ``write_clip`` that replace the defaults.
     """
     videos = []
     for number, name in enumerate(names):
@@ -77,12 +77,12 @@ def generate(
 
 
 def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> ComparedVideo:
-    """One of the user's videos.
+    """Opens one of the user's videos.
 
     Args:
         path: The file.
-        name: What tables are to call it.
-        last_frame: For a number of frames, the last one that will be asked for: what lies behind it is not looked at.
+        name: Name in tables.
+        last_frame: Returns, for a number of frames, the last frame requested; frames after it are not decoded.
     """
     index = VideoIndex.scan(path)
     turned = index.stream.orientation != Orientation()

@@ -1,1 +1,1 @@
-"""One module a command: ``add_parser`` declares the arguments, ``run`` calls the public API."""
+"""One module per command: ``add_parser`` declares the arguments, ``run`` calls the public API."""

@@ -1,4 +1,4 @@
-"""``framefeed demo``: makes clips, reads frames at random, and proves them right."""
+"""``framefeed demo``: generates clips, reads frames at random, and verifies them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["add_parser"]
 
 RANDOM_FRAMES = 48
 SEED = 7
-TIMED_RUNS = 5  # the median of so many is steady to a few per cent, and all six clips take about a second
+TIMED_RUNS = 5  # their median is stable to a few per cent, and all six clips take about a second
 
 COLUMNS = ("clip", "codec", "GOP", "frames\nread", "all\nequal", "RGB\nframes/s", "packets\ndecoded", "not\ndecoded")
 
 
 @dataclass(frozen=True)
 class ClipResult:
-    """One clip's line of the table.
+    """Results of one clip.
 
     Attributes:
         clip: File name.
-        codec: FFmpeg's name of it.
-        frames: Frames in the clip.
-        group_frames: Median number of frames that share a random-access point.
-        frames_read: Frames read at random, in one request.
-        equal: Whether every picture was the linear decode's, at random and in order.
-        numbers_right: Whether the numbers painted into those frames were the ones asked for.
+        codec: FFmpeg's name of the codec.
+        frames: Number of frames in the clip.
+        group_frames: Median number of frames per random-access point.
+        frames_read: Number of frames read at random, in one request.
+        equal: True if every picture equalled the linear decode, at random and in order.
+        numbers_right: True if the numbers painted into those frames were the requested ones.
         rgb_frames_per_second: Speed of that request with conversion to RGB.
-        packets: Packets in the file.
-        packets_decoded: Packets that the request had to decode.
-        first_problem: The first thing that is wrong, None where all is well.
+        packets: Number of packets in the file.
+        packets_decoded: Number of packets decoded for the request.
+        first_problem: The first problem, None if there is none.
     """
 
     clip: str
@@ -54,12 +54,12 @@ class ClipResult:
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there are no problems."""
         return self.equal and self.numbers_right
 
     @property
     def share_not_decoded(self) -> float:
-        """Share of the file's packets that the request did not have to decode."""
+        """Share of the file's packets that the request did not decode."""
         return 1 - self.packets_decoded / self.packets
 
 
@@ -67,9 +67,9 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "demo",
-        help="make clips, read frames at random, prove them right",
-        description="Makes six clips whose frames carry their numbers, reads frames at random from each, and compares "
-        "them with a linear decode and with the numbers.",
+        help="generate clips, read frames at random, verify them",
+        description="Generates six clips whose frames carry their numbers, reads frames at random from each, and "
+        "compares them with a linear decode and with the numbers.",
         allow_abbrev=False,
     )
     parser.add_argument("--folder", metavar="DIR", type=Path, help="keep the clips there (default: a temporary folder)")

@@ -1,4 +1,4 @@
-"""``framefeed diff``: are two files of detections the same?"""
+"""``framefeed diff``: compares two files of detections."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "diff",
         help="compare two files of detections",
-        description="Compares detections that framefeed infer wrote, or another tool with the same columns. In each "
-        "frame and of each class, boxes of A by falling score each take the box of B that overlaps most and is not yet "
-        "taken.",
-        epilog="exit codes: 0 the same within the tolerances, 1 different, 2 a file cannot be used",
+        description="Compares detections written by framefeed infer, or by another tool with the same columns. In each "
+        "frame and class, boxes of A by falling score each match the unmatched box of B with the largest overlap.",
+        epilog="exit codes: 0 equal within the tolerances, 1 different, 2 a file cannot be used",
         allow_abbrev=False,
     )
     parser.add_argument("a", metavar="A", help="a .csv or .parquet file")
     parser.add_argument("b", metavar="B", help="another one")
     parser.add_argument(
-        "--iou", metavar="SHARE", type=_share, default=0.5, help="overlap of boxes that are the same (0.5)"
+        "--iou", metavar="SHARE", type=_share, default=0.5, help="lowest overlap of matched boxes (0.5)"
     )
     parser.add_argument(
-        "--tolerance", metavar="PIXELS", type=_amount, default=1.0, help="what sides of boxes may be apart (1)"
+        "--tolerance", metavar="PIXELS", type=_amount, default=1.0, help="allowed distance of box sides (1)"
     )
     parser.add_argument(
-        "--score-tolerance", metavar="SCORE", type=_amount, default=0.01, help="what scores may be apart (0.01)"
+        "--score-tolerance", metavar="SCORE", type=_amount, default=0.01, help="allowed difference of scores (0.01)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             lines = [tuple(example[name] for name in wanted) for example in examples]
             console.print_table(console.make_table(wanted, lines, title=f"only in {side}, by score"))
     if found.by_file_name:
-        console.print_lines("no path is in both: videos were matched by their file names")
+        console.print_lines("no paths are equal: videos were matched by their file names")
     box, score = (f"{value:g}" for value in (found.tolerance, found.score_tolerance))
     verdict = "the same" if found.equal else "different"
     console.print_lines(f"{verdict} within {box} pixels and a score of {score}")

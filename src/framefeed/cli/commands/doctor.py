@@ -1,4 +1,4 @@
-"""``framefeed doctor``: what is installed, what works, and what to do about the rest."""
+"""``framefeed doctor``: checks the installation, and suggests remedies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 READY, NOT_READY = 0, 1
-SHOWN = 240  # characters of a fact: an error may quote a whole command line; JSON has all of it
+SHOWN = 240  # characters of a fact: errors may quote whole command lines; JSON has all of it
 MARKS = {"ok": "ok", "problem": "PROBLEM", "not available": "not available"}
 
 
@@ -21,17 +21,17 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check the installation, with a real decode",
-        description="Checks what framefeed needs: versions, decoders, drivers, limits of the system; decodes a small "
-        "clip on the CPU, and on the GPU where there is one; says what to do about what is missing.",
-        epilog="exit codes: 0 all that the device needs works, 1 something of it does not. With auto a GPU may be "
-        "missing or unusable: the last line tells.",
+        description="Checks what framefeed needs: versions, decoders, drivers, system limits; decodes a small clip "
+        "on the CPU, and on the GPU if there is one; suggests remedies for what is missing.",
+        epilog="exit codes: 0 everything required by --device works, 1 something does not. With auto, a missing or "
+        "unusable GPU is not an error: the last line reports it.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--device",
         choices=("cpu", "cuda", "auto"),
         default="auto",
-        help="what has to work: the CPU alone (GPUs are left alone), a GPU too, or what there is (default: auto)",
+        help="what must work: the CPU only (GPUs are not checked), also a GPU, or what is there (default: auto)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -69,12 +69,12 @@ def _cut(fact: str) -> str:
 
 
 def _codecs_by_gpu(report: Report) -> dict[str, list[tuple[str, str, str, str]]]:
-    """What can be decoded, once for all GPUs of the same name."""
+    """Returns the decodable formats, once for all GPUs of the same name."""
     return {f"{gpu['name']} decodes": _codec_rows(gpu["formats"]) for gpu in report.details("decoding units")}
 
 
 def _codec_rows(formats: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """One row for all formats of a codec with the same sizes."""
+    """Returns one row for all formats of a codec with equal sizes."""
     rows: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for found in formats:
         sizes = f"{found['min_width']}x{found['min_height']} to {found['max_width']}x{found['max_height']}"

@@ -1,4 +1,4 @@
-"""``framefeed frames``: writes chosen frames as PNG files."""
+"""``framefeed frames``: writes selected frames as PNG files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "frames",
-        help="write chosen frames as PNG",
+        help="write selected frames as PNG",
         description="Writes frames as NAME_000017.png, where NAME is the video's and 17 the frame's number. "
-        "Files of the same name are overwritten.",
+        "Existing files are overwritten.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a video")
@@ -82,7 +82,7 @@ def _slice(text: str) -> slice:
 
 
 def _chosen(decoder: VideoDecoder, args: argparse.Namespace) -> list[int]:
-    """Different frame numbers, rising, so that each group is decoded once. Checked before the first file is written."""
+    """Returns distinct frame numbers, rising, so that each group is decoded once. Raises before any file is written."""
     count = len(decoder)
     if args.range is not None:
         return sorted(_in_range(args, count))
@@ -99,7 +99,7 @@ def _in_range(args: argparse.Namespace, count: int) -> range:
     if not chosen:
         ends = (args.range.start, args.range.stop, *([args.range.step] if args.range.step is not None else ()))
         text = ":".join("" if end is None else str(end) for end in ends)
-        raise FrameIndexError(args.file, f"no frames are in the range {text}; frames are 0..{count - 1}")
+        raise FrameIndexError(args.file, f"the range {text} is empty; frames are 0..{count - 1}")
     return chosen
 
 
@@ -125,7 +125,7 @@ def _played_at(decoder: VideoDecoder, args: argparse.Namespace) -> list[int]:
 
 
 def _read(decoder: VideoDecoder, numbers: list[int]) -> Iterator[tuple[int, Frame]]:
-    """Frames, many at once within bounded memory."""
+    """Yields frames, many at a time within bounded memory."""
     from framefeed import Frame, FrameSizeError
 
     height, width = decoder.index.stream.display_size
@@ -134,7 +134,7 @@ def _read(decoder: VideoDecoder, numbers: list[int]) -> Iterator[tuple[int, Fram
         chunk = numbers[start : start + size]
         try:
             batch = decoder.get_frames_at(chunk)
-        except FrameSizeError:  # the size changes in mid-stream: each frame then has its own
+        except FrameSizeError:  # the size changes in mid-stream: read frames one by one
             yield from ((number, decoder.get_frame_at(number)) for number in chunk)
             continue
         times = zip(batch.pts_seconds.tolist(), batch.duration_seconds.tolist(), strict=True)

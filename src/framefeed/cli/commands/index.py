@@ -1,4 +1,4 @@
-"""``framefeed index``: a catalog of many videos in one file."""
+"""``framefeed index``: indexes many videos into one catalog file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "index",
         help="build or update a catalog of videos",
-        description="Reads the packets of videos, without decoding them, into one catalog. Files that are in it "
-        "already and have not changed are not read again.",
+        description="Reads the packets of videos into one catalog, without decoding. Unchanged files that are "
+        "already in the catalog are not read again.",
         epilog="exit codes: 0 all files are good, 1 some are not (they are listed), 2 nothing could be done",
         allow_abbrev=False,
     )
@@ -29,10 +29,10 @@ def add_parser(commands: Any) -> None:
         "--on-error", choices=("report", "raise"), default="report", help="list bad files, or stop at the first one"
     )
     parser.add_argument(
-        "--workers", metavar="N", type=count, default=None, help="files read at once (default: one a CPU)"
+        "--workers", metavar="N", type=count, default=None, help="files read at the same time (default: one per CPU)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but bad files")
+    parser.add_argument("--quiet", action="store_true", help="print only bad files")
     parser.set_defaults(run=run)
 
 

@@ -1,4 +1,4 @@
-"""``framefeed infer``: a detector over videos; rows in a CSV or Parquet file."""
+"""``framefeed infer``: runs a detector over videos; writes rows to a CSV or Parquet file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "infer",
         help="run a detector over videos",
-        description="Decodes every N-th frame, runs a model on them in batches, suppresses boxes that overlap, and "
-        "writes what is left as rows. What was interrupted, in whatever way, goes on when the command is repeated.",
-        epilog="exit codes: 0 all is well, 1 some videos could not be used or lack frames (they are listed), 2 nothing "
+        description="Decodes every N-th frame, runs a model on batches of frames, suppresses overlapping boxes, and "
+        "writes the rest as rows. Rerun the command to resume an interrupted run.",
+        epilog="exit codes: 0 success, 1 some videos could not be used or lack frames (they are listed), 2 nothing "
         "could be done, 130 interrupted",
         allow_abbrev=False,
     )
@@ -36,35 +36,35 @@ def add_parser(commands: Any) -> None:
         "--model", metavar="MODEL", required=True, help=".onnx, .pt2, TorchScript, .engine, .trt or module:function"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=_output, required=True, help=".csv or .parquet")
-    parser.add_argument("--batch-size", metavar="N", type=count, default=8, help="frames of a batch (8)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=8, help="frames in a batch (8)")
     parser.add_argument("--frame-skip", metavar="N", type=count, default=25, help="every N-th frame (25); 1 for all")
-    parser.add_argument("--image-size", metavar="SIZE", type=_size, help="of the model's input: 960 or 960x544")
-    parser.add_argument("--confidence", metavar="SCORE", type=_share, default=0.25, help="least score (0.25)")
-    parser.add_argument("--iou", metavar="SHARE", type=_share, default=0.45, help="overlap that is suppressed (0.45)")
+    parser.add_argument("--image-size", metavar="SIZE", type=_size, help="model input size: 960 or 960x544")
+    parser.add_argument("--confidence", metavar="SCORE", type=_share, default=0.25, help="lowest score (0.25)")
+    parser.add_argument("--iou", metavar="SHARE", type=_share, default=0.45, help="overlap to suppress (0.45)")
     parser.add_argument(
-        "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, or auto (a GPU where one can be used)"
+        "--device", type=_device, default="auto", help="cpu, cuda, cuda:N, or auto (a GPU if one is usable)"
     )
-    parser.add_argument("--classes", metavar="FILE", type=Path, help="names of classes, one a line")
-    parser.add_argument("--max-batches", metavar="N", type=count, help="stop after so many batches")
+    parser.add_argument("--classes", metavar="FILE", type=Path, help="class names, one per line")
+    parser.add_argument("--max-batches", metavar="N", type=count, help="stop after N batches")
     parser.add_argument("--resize", choices=("letterbox", "stretch"), default="letterbox", help="how frames are fitted")
-    parser.add_argument("--layout", choices=LAYOUTS, default="auto", help="how to read the model's outputs")
-    parser.add_argument("--max-detections", metavar="N", type=count, default=300, help="of a frame, at most (300)")
-    parser.add_argument("--fallback", choices=("cpu",), help="decode videos there that the GPU cannot decode")
+    parser.add_argument("--layout", choices=LAYOUTS, default="auto", help="layout of the model's outputs")
+    parser.add_argument("--max-detections", metavar="N", type=count, default=300, help="limit per frame (300)")
+    parser.add_argument("--fallback", choices=("cpu",), help="where to decode videos that the GPU does not support")
     parser.add_argument("--provider", choices=("cuda", "tensorrt"), default="cuda", help="for ONNX models on a GPU")
-    parser.add_argument("--trust-model", action="store_true", help="load a file that may run code of its own")
-    parser.add_argument("--threads", metavar="N", type=count, help="threads that decode (one for each CPU)")
-    parser.add_argument("--restart", action="store_true", help="begin anew where there is another run's output")
+    parser.add_argument("--trust-model", action="store_true", help="allow the model file to run code of its own")
+    parser.add_argument("--threads", metavar="N", type=count, help="decoding threads (one per CPU)")
+    parser.add_argument("--restart", action="store_true", help="discard the output of another run")
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
         nargs="?",
         const="local",
         type=_ray_address,
-        help="run on Ray: here, or at an address",
+        help="run on Ray: on this machine, or at an address",
     )
     parser.add_argument("--ray-workers", metavar="N", type=_workers, help="copies of the model on Ray: 4, or 2:16")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but bad videos")
+    parser.add_argument("--quiet", action="store_true", help="print only bad videos")
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -107,11 +107,11 @@ def run(args: argparse.Namespace) -> int:
         )
     except FramefeedError:
         raise
-    except ValueError as error:  # of arguments that do not go together, or a GPU that is not there
+    except ValueError as error:  # incompatible arguments, or a missing GPU
         args.fail(str(error))
     except KeyboardInterrupt:
         same = "the same command without --restart" if args.restart else "the same command"
-        sys.stderr.write(f"framefeed: interrupted; {same} goes on where it was\n")
+        sys.stderr.write(f"framefeed: interrupted; rerun {same} to resume\n")
         return INTERRUPTED
     _report(args, result)
     if result.errors and not result.num_frames:
@@ -145,7 +145,7 @@ def _report(args: argparse.Namespace, result: InferResult) -> None:
         row = (str(result.output), result.num_videos, result.num_frames, result.num_rows, result.device)
         console.print_table(console.make_table(columns, [(*row, result.seconds, rate)]))
         if result.resumed_frames:
-            console.print_lines(f"{result.resumed_frames:,} of these frames were done before")
+            console.print_lines(f"{result.resumed_frames:,} of these frames were resumed from an earlier run")
     if result.errors:
         rows = [(bad.path, bad.reason) for bad in result.errors[:SHOWN]]
         console.print_table(console.make_table(("bad video", "reason"), rows))

@@ -1,4 +1,4 @@
-"""``framefeed info``: what is known of a video without decoding it."""
+"""``framefeed info``: describes a video without decoding it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "info",
-        help="stream facts, groups, and what a random frame costs",
-        description="Shows what the packets of a video say: its stream, its frames (by the header and in truth), its "
-        "groups, and how many packets have to be decoded for a single frame.",
+        help="show stream facts, groups, and the cost of a random frame",
+        description="Shows what the packets of a video tell: its stream, its frames (by header and by packets), its "
+        "groups, and the number of packets to decode for a single frame.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="a video")

@@ -1,4 +1,4 @@
-"""``framefeed pack``: the packets of a catalog's videos in a packet store, which is read in place of the videos."""
+"""``framefeed pack``: copies the packets of a catalog's videos into a packet store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "pack",
         help="copy the packets of videos into a packet store",
-        description="Copies the packets of all videos of a catalog into a packet store, a folder that is read in place "
-        "of the videos: give it wherever a catalog is taken. What was interrupted goes on when it is repeated; videos "
-        "that the store has already are not copied again.",
-        epilog="exit codes: 0 all is well, 1 some videos were left out or are damaged (they are listed), 2 nothing "
+        description="Copies the packets of all videos of a catalog into a packet store, a folder that can be used in "
+        "place of the videos, wherever a catalog is accepted. Rerun the command to resume; videos that the store "
+        "already has are not copied again.",
+        epilog="exit codes: 0 success, 1 some videos were left out or are damaged (they are listed), 2 nothing "
         "could be done",
         allow_abbrev=False,
     )
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("out", metavar="OUT", nargs="?", type=Path, help="the store's folder")
     parser.add_argument("--verify", metavar="OUT", type=Path, help="check all packets of a store instead")
     parser.add_argument(
-        "--shard-size", metavar="SIZE", type=_size, default=None, help="bytes of a file at most (default: 4GiB)"
+        "--shard-size", metavar="SIZE", type=_size, default=None, help="largest size of a file (default: 4GiB)"
     )
     parser.add_argument(
         "--on-error",
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
         help="stop at the first video that cannot be read (default), or leave such videos out and list them",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but bad videos")
+    parser.add_argument("--quiet", action="store_true", help="print only bad videos")
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command."""
     if args.verify is not None:
         if args.catalog is not None:
-            args.fail("give either CATALOG and OUT or --verify OUT")
+            args.fail("--verify OUT cannot be combined with CATALOG and OUT")
         return _verify(args)
     if args.out is None:
-        args.fail("CATALOG and OUT are needed, or --verify OUT")
+        args.fail("CATALOG and OUT are required, or --verify OUT")
     return _pack(args)
 
 

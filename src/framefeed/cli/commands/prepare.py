@@ -1,4 +1,4 @@
-"""``framefeed prepare``: a collection of videos, ready for training; or a report on the distance of keyframes."""
+"""``framefeed prepare``: prepares videos for training; or reports on keyframe distances."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "prepare",
         help="make videos ready for training: size, codec, keyframes, scenes",
-        description="Writes videos anew with a keyframe exactly every N frames, in closed groups; frames and their "
-        "times stay exact. What was interrupted, in whatever way, goes on when the command is repeated, and what is "
-        "there is not done again. With --report nothing is written: a little of some videos is encoded with several "
-        "distances of keyframes, and size and reading times are shown.",
-        epilog="exit codes: 0 all is well, 1 some videos could not be prepared (they are listed), 2 nothing could be "
+        description="Re-encodes videos with a keyframe exactly every N frames, in closed GOPs; frames and their "
+        "times stay exact. Rerun the command to resume; finished videos are not encoded again. With --report no "
+        "videos are written: parts of some videos are encoded with several keyframe distances, and sizes and read "
+        "times are shown.",
+        epilog="exit codes: 0 success, 1 some videos could not be prepared (they are listed), 2 nothing could be "
         "done, 130 interrupted",
         allow_abbrev=False,
     )
@@ -39,37 +39,37 @@ def add_parser(commands: Any) -> None:
         "paths",
         metavar="SOURCE",
         nargs="+",
-        help="videos, folders, patterns, catalogs, packet stores; at last OUT",
+        help="videos, folders, patterns, catalogs, packet stores; OUT comes last",
     )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--size", metavar="WxH", help="of all pictures, as 640x360")
-    shape.add_argument("--short-side", metavar="N", type=count, help="in pixels; the other one by the picture's shape")
+    shape.add_argument("--size", metavar="WxH", help="size of all pictures, as 640x360")
+    shape.add_argument("--short-side", metavar="N", type=count, help="shorter side in pixels, keeping the aspect ratio")
     parser.add_argument("--codec", choices=CODECS, default="h264", help="(default: h264)")
-    parser.add_argument("--gop", metavar="N", type=count, help="frames from one keyframe to the next (default: 30)")
-    parser.add_argument("--b-frames", metavar="N", type=whole, default=0, help="in a row at most (default: 0)")
-    parser.add_argument("--crf", metavar="N", type=whole, help="quality, less is better (default: the encoder's)")
+    parser.add_argument("--gop", metavar="N", type=count, help="distance of keyframes in frames (default: 30)")
+    parser.add_argument("--b-frames", metavar="N", type=whole, default=0, help="most B-frames in a row (default: 0)")
+    parser.add_argument("--crf", metavar="N", type=whole, help="quality, lower is better (default: the encoder's)")
     parser.add_argument("--preset", metavar="NAME", help="the encoder's speed, as veryfast; a number for vp9 and av1")
-    parser.add_argument("--fps", metavar="RATE", help="a steady rate, as 30000/1001 (default: each frame's own time)")
+    parser.add_argument("--fps", metavar="RATE", help="constant frame rate, as 30000/1001 (default: original times)")
     parser.add_argument("--pixel-format", metavar="NAME", default="auto", help="auto (default), keep, or as yuv420p")
-    parser.add_argument("--container", choices=("mp4", "mov", "mkv", "webm"), help="of outputs (default: mp4)")
-    parser.add_argument("--audio", choices=("drop", "copy"), help="what becomes of sound (default: drop)")
-    parser.add_argument("--scenes", action="store_true", help="split videos at cuts, a file for each scene")
-    parser.add_argument("--min-scene-seconds", metavar="S", type=float, help="no scene is shorter (default: 1)")
-    parser.add_argument("--force", action="store_true", help="encode also videos that are as they should be")
-    parser.add_argument("--threads", metavar="N", type=count, default=1, help="of one encoder (default: 1)")
-    parser.add_argument("--workers", metavar="N", type=count, help="videos at once (default: as CPUs allow)")
-    parser.add_argument("--catalog", metavar="FILE", type=Path, help="to be written (default: OUT/catalog.arrow)")
-    parser.add_argument("--restart", action="store_true", help="begin anew where OUT was made with other options")
-    parser.add_argument("--report", action="store_true", help="show what distances of keyframes cost; no OUT is given")
+    parser.add_argument("--container", choices=("mp4", "mov", "mkv", "webm"), help="container (default: mp4)")
+    parser.add_argument("--audio", choices=("drop", "copy"), help="drop or copy the audio (default: drop)")
+    parser.add_argument("--scenes", action="store_true", help="split videos at cuts, one file per scene")
+    parser.add_argument("--min-scene-seconds", metavar="S", type=float, help="shortest scene (default: 1)")
+    parser.add_argument("--force", action="store_true", help="re-encode videos that already meet the options")
+    parser.add_argument("--threads", metavar="N", type=count, default=1, help="threads per encoder (default: 1)")
+    parser.add_argument("--workers", metavar="N", type=count, help="videos at the same time (default: as CPUs allow)")
+    parser.add_argument("--catalog", metavar="FILE", type=Path, help="catalog to write (default: OUT/catalog.arrow)")
+    parser.add_argument("--restart", action="store_true", help="discard an OUT made with other options")
+    parser.add_argument("--report", action="store_true", help="show the cost of keyframe distances; takes no OUT")
     report = parser.add_argument_group("with --report")
-    report.add_argument("--sample", metavar="N", type=count, help="videos that are taken (default: 8)")
-    report.add_argument("--seconds", metavar="S", type=float, help="how much of each (default: 10)")
-    report.add_argument("--gops", metavar="N,N", type=_counts, help="distances (default: 1,8,30,60,250)")
-    report.add_argument("--seed", metavar="S", type=whole, help="chooses videos and frames (default: 0)")
-    report.add_argument("--output", metavar="FILE", type=Path, help="writes the numbers, as report.json")
-    report.add_argument("--plot", metavar="FILE", type=Path, help="writes a plot, as report.svg")
+    report.add_argument("--sample", metavar="N", type=count, help="videos to use (default: 8)")
+    report.add_argument("--seconds", metavar="S", type=float, help="duration used of each (default: 10)")
+    report.add_argument("--gops", metavar="N,N", type=_counts, help="keyframe distances (default: 1,8,30,60,250)")
+    report.add_argument("--seed", metavar="S", type=whole, help="seed of videos and frames (default: 0)")
+    report.add_argument("--output", metavar="FILE", type=Path, help="write the numbers, as report.json")
+    report.add_argument("--plot", metavar="FILE", type=Path, help="write a plot, as report.svg")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but bad videos and warnings")
+    parser.add_argument("--quiet", action="store_true", help="print only bad videos and warnings")
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -95,29 +95,29 @@ def run(args: argparse.Namespace) -> int:
         return _report(args, given) if args.report else _prepare(args, given)
     except KeyboardInterrupt:
         if not args.report:
-            sys.stderr.write("framefeed: interrupted; the same command goes on where it was\n")
+            sys.stderr.write("framefeed: interrupted; rerun the same command to resume\n")
         return INTERRUPTED
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Ends the program where options do not go together, or are not possible."""
+    """Exits if options are invalid, or exclude each other."""
     from framefeed.prepare.options import PrepareOptions, parse_fps, parse_size
 
     wrong = ONLY_WRITING if args.report else ONLY_REPORT
     for name in wrong:
         if getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            args.fail(f"{option} does not go with --report" if args.report else f"{option} needs --report")
+            args.fail(f"{option} cannot be combined with --report" if args.report else f"{option} needs --report")
     if args.report and (args.scenes or args.restart or args.force):
-        args.fail("--scenes, --restart and --force do not go with --report")
+        args.fail("--scenes, --restart and --force cannot be combined with --report")
     if not args.report and len(args.paths) < 2:
-        args.fail("SOURCE and OUT are needed, or --report SOURCE")
+        args.fail("SOURCE and OUT are required, or --report SOURCE")
     names = ("short_side", "codec", "gop", "b_frames", "crf", "preset", "pixel_format", "container", "audio", "threads")
     chosen = {name: getattr(args, name) for name in (*names, "min_scene_seconds") if getattr(args, name) is not None}
     try:
         PrepareOptions(size=parse_size(args.size), fps=parse_fps(args.fps), scenes=args.scenes, **chosen)
         if args.seconds is not None and not args.seconds > 0:
-            raise ValueError(f"--seconds {args.seconds} is not possible; it is above 0")
+            raise ValueError(f"--seconds must be above 0, got {args.seconds}")
     except ValueError as error:
         args.fail(str(error))
 

@@ -1,4 +1,4 @@
-"""``framefeed sampling``: what orders do to the statistics of a batch, and what they cost to decode."""
+"""``framefeed sampling``: compares orders: batch statistics, and decoding cost."""
 
 from __future__ import annotations
 
@@ -24,36 +24,33 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "sampling",
-        help="which order to draw frames in: its statistics and its cost",
-        description="Compares orders of the loader on the videos of a catalog: how likely frames are drawn, how likely "
-        "two frames of a batch are of one group, what that does to the variance of a batch's mean, and what the order "
-        "costs to decode. How much frames of a group are alike is measured as mean luma of a sample, or from numbers "
-        "of your own.",
-        epilog="exit codes: 0 all is well, 2 nothing could be found out",
+        help="compare orders: their statistics and their cost",
+        description="Compares orders of the loader on the videos of a catalog: draw probabilities, the probability "
+        "that two frames of a batch share a group, the effect on the variance of a batch's mean, and the decoding "
+        "cost. The similarity of frames of a group is measured as mean luma of a sample, or from your own numbers.",
+        epilog="exit codes: 0 success, 2 nothing could be done",
         allow_abbrev=False,
     )
     parser.add_argument("catalog", metavar="CATALOG", help="made by framefeed index, or a packet store")
-    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames of a batch (default: 128)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames in a batch (default: 128)")
     parser.add_argument(
         "--orders",
         metavar="NAMES",
         help="as shuffle,chunked:8,buffered:4096; also window:16, file-first (default: a selection)",
     )
+    parser.add_argument("--memory", metavar="SIZE", type=_size, help="memory limit, as 8GiB (default: several amounts)")
     parser.add_argument(
-        "--memory", metavar="SIZE", type=_size, help="what may be kept, as 8GiB (default: several amounts)"
+        "--frame-size", metavar="WxH", type=_frame_size, help="size of cached frames (default: the videos' own)"
     )
     parser.add_argument(
-        "--frame-size", metavar="WxH", type=_frame_size, help="of frames that are kept (default: the videos' own)"
-    )
-    parser.add_argument(
-        "--steps", metavar="N", type=count, default=10, help="batches in a row that are looked at, too (default: 10)"
+        "--steps", metavar="N", type=count, default=10, help="consecutive batches to evaluate together (default: 10)"
     )
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--values", metavar="FILE", help="CSV or Parquet with the columns video, frame, value")
     given.add_argument("--correlation", metavar="R", type=_correlation, help="of two frames of a group, in -1..1")
-    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="of samples and simulations (default: 0)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="writes a plot, as plot.svg")
-    parser.add_argument("--json", metavar="FILE", nargs="?", const=STDOUT, help="writes JSON; prints it without FILE")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="seed of all random choices (default: 0)")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="write a plot, as plot.svg")
+    parser.add_argument("--json", metavar="FILE", nargs="?", const=STDOUT, help="write JSON; print it without FILE")
     parser.set_defaults(run=run, fail=parser.error)
 
 
@@ -101,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_correlation(args: argparse.Namespace, catalog: Catalog) -> tuple[Correlation, str]:
-    """The correlation, and where it is from."""
+    """Returns the correlation, and its origin."""
     from framefeed.cli import console
     from framefeed.sampling import Correlation, measure_luma, read_values
 
@@ -118,7 +115,7 @@ def _find_correlation(args: argparse.Namespace, catalog: Catalog) -> tuple[Corre
 
 
 def _print(found: Study, source: str) -> None:
-    """The table, what its columns mean, and which order to take."""
+    """Prints the table, a legend, and the recommendation."""
     from framefeed.cli import console
 
     columns = (
@@ -141,13 +138,13 @@ def _print(found: Study, source: str) -> None:
         f"{found.batch_size}. Correlation of two frames of a group {values.group:.2f}{error}{near}, of two groups of a "
         f"file {values.file:.2f}: {source}.",
         "",
-        "unbiased  the expected mean of a batch is that of all frames: at all steps, at inner ones, over epochs, never",
-        "min/max   chance of the least likely frame by that of the most likely one",
-        "group     how likely two frames of a batch are of one group; ~ is simulated",
-        "effect    variance of a batch's mean beside that of as many independent frames",
-        f"in {found.steps:<7}the same for the mean of {found.steps} batches in a row",
-        "decoded   packets decoded for each frame",
-        "price     packets decoded for what one independent frame tells, over these batches",
+        "unbiased  expected mean of a batch is that of all frames: at all steps, at inner ones, over epochs, never",
+        "min/max   probability of the least likely frame relative to the most likely one",
+        "group     probability that two frames of a batch share a group; ~ is simulated",
+        "effect    variance of a batch's mean relative to as many independent frames",
+        f"in {found.steps:<7}the same for the mean of {found.steps} consecutive batches",
+        "decoded   packets decoded per frame",
+        "price     packets decoded per independent frame's worth of information, over these batches",
         "",
         *found.recommendation,
     )

@@ -118,6 +118,7 @@ def find_cuts(differences: Differences, seconds: NDArray[np.float64], min_scene_
         seconds: Time of each frame, and the end of the last one.
         min_scene_seconds: Shortest scene. Of cuts that are too close, the clearest one is kept.
     """
+    score = np.minimum(differences.back, differences.ahead)
     large = np.flatnonzero(score >= LEAST)
     clear = [place for place in large.tolist() if _stands_out(differences.step, place, float(score[place]))]
     kept: list[int] = []

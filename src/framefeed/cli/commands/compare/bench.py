@@ -1,4 +1,4 @@
-"""``framefeed bench``: everybody's readers on the same videos, checked before they are timed."""
+"""``framefeed bench``: compares video readers on the same videos, and checks their frames before timing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "bench",
-        help="compare the libraries that read video, on your files and machine",
-        description="Reads the same frames with several libraries: checks them, then takes the time, in turns. Writes "
-        "JSON and a page with plots. Without files it makes its own clips.",
-        epilog="exit codes: 0 all frames were right, 1 a reader gave wrong frames or failed, 2 nothing was measured. "
-        "`framefeed bench exercise --help` tells of another comparison: ways to draw and read batches of many files.",
+        help="compare video libraries on your files and machine",
+        description="Reads the same frames with several libraries: checks the frames, then times the libraries in "
+        "turns. Writes JSON and a page with plots. Without files, generates its own clips.",
+        epilog="exit codes: 0 all frames were right, 1 a reader returned wrong frames or failed, 2 nothing was "
+        "measured. `framefeed bench exercise --help` describes another comparison: sampling strategies.",
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="*", help="a video; none for generated clips")
@@ -46,49 +46,49 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--cases", metavar="NAMES", default="all", help="random, single, in-order, clips, every (default: all)"
     )
-    parser.add_argument("--batch-sizes", metavar="N,N", default="32", help="frames of a request (default: 32)")
+    parser.add_argument("--batch-sizes", metavar="N,N", default="32", help="frames in a request (default: 32)")
     parser.add_argument("--devices", metavar="NAMES", default="cpu", help="cpu, cuda (default: cpu)")
     parser.add_argument(
-        "--mode", choices=("best", "seek", "stream"), default="best", help="how readers look for frames (default: best)"
+        "--mode", choices=("best", "seek", "stream"), default="best", help="how readers find frames (default: best)"
     )
-    parser.add_argument("--frame-skip", metavar="N", type=count, default=25, help="of the case every (default: 25)")
-    parser.add_argument("--clip-length", metavar="N", type=count, default=16, help="of the case clips (default: 16)")
+    parser.add_argument("--frame-skip", metavar="N", type=count, default=25, help="for the case every (default: 25)")
+    parser.add_argument("--clip-length", metavar="N", type=count, default=16, help="for the case clips (default: 16)")
     parser.add_argument(
         "--max-batches",
         metavar="N",
         type=count,
         default=4,
-        help="requests of a timing, 4N in order and for single frames (default: 4)",
+        help="requests in a timing, 4N in order and for single frames (default: 4)",
     )
-    parser.add_argument("--repeat", metavar="N", type=count, default=11, help="timings of each (default: 11)")
+    parser.add_argument("--repeat", metavar="N", type=count, default=11, help="number of timings (default: 11)")
     parser.add_argument("--threads", metavar="N", type=whole, default=0, help="of decoders (default: each library's)")
-    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="chooses random frames (default: 0)")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="seed of random frames (default: 0)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=120.0, help="of a timing (default: 120 s)")
     parser.add_argument(
         "--clips",
         metavar="DIR",
         type=Path,
         default=Path(".bench/clips"),
-        help="generated clips (default: .bench/clips)",
+        help="folder of generated clips (default: .bench/clips)",
     )
     parser.add_argument(
-        "--least-seconds", type=float, default=0.5, metavar="S", help="least time of a timing (default: 0.5 s)"
+        "--least-seconds", type=float, default=0.5, metavar="S", help="shortest timing (default: 0.5 s)"
     )
     parser.add_argument("--quick", action="store_true", help="two small clips, two timings")
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("bench.json"), help="results (default: bench.json)"
     )
     parser.add_argument("--html", metavar="FILE", type=Path, help="the page (default: beside the results)")
-    parser.add_argument("--against", metavar="FILE", type=Path, help="results of another run: do the two agree?")
+    parser.add_argument("--against", metavar="FILE", type=Path, help="results of another run to compare with")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
     _add_exercise(parser)
 
 
 def _add_exercise(parser: argparse.ArgumentParser) -> None:
-    """Gives ``bench exercise`` arguments of its own; a file of that name is ``./exercise``.
+    """Adds the subcommand ``bench exercise``; a file of that name must be given as ``./exercise``.
 
-    Parsers of argparse have either files or commands behind their options, not both.
+    argparse supports either files or subcommands after the options, not both.
     """
     parse_files = parser.parse_known_args
 
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         return UNUSABLE
     with progress(show=not args.json) as report:
         videos = _videos(args, config, report)
-    known = find_readers()  # loads every library: only when the rest is known to be right
+    known = find_readers()  # loads every library: only after the arguments have been checked
     missing = {info["name"]: info["why"] for info in known if not info["usable"]}
     if not args.json:
         for name in readers:
@@ -172,13 +172,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _other(path: Path | None) -> dict[str, Any] | None:
-    """The results of another run."""
+    """Reads the results of another run."""
     if path is None:
         return None
     try:
         found = json.loads(path.read_text())
         if not isinstance(found, dict) or "results" not in found:
-            raise ValueError("there are no results of `framefeed bench` in it")
+            raise ValueError("the file has no results of `framefeed bench`")
     except (OSError, ValueError) as error:
         raise ValueError(f"--against {path}: {error}") from error
     return found
@@ -214,7 +214,7 @@ def _videos(args: argparse.Namespace, config: Config, report: Callable[[int, int
 
 @contextmanager
 def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, which is told the steps done, the steps in all, and what is being done."""
+    """Shows a bar on stderr; yields a function of the steps done, the total, and a description."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -228,7 +228,7 @@ def progress(*, show: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _print(document: dict[str, Any]) -> None:
-    """One table: a line for each case and video, a column for each reader."""
+    """Prints one table: a row for each case and video, a column for each reader."""
     from framefeed.cli import console
 
     readers = document["configuration"]["readers"]

@@ -1,4 +1,4 @@
-"""``framefeed bench exercise``: batches of 200 files in the ways that people try, with the statistics of each."""
+"""``framefeed bench exercise``: speed and statistics of common sampling strategies on 200 files."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ INTERRUPTED = 130
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of what follows ``framefeed bench exercise``."""
+    """Builds the parser of ``framefeed bench exercise``."""
     parser = argparse.ArgumentParser(
         prog="framefeed bench exercise",
-        description="Reads batches of frames of many small files in the ways that people try one after the other: one "
-        "file frame by frame, a global index, workers, runs of frames, in order, a buffer, and an exact shuffle with "
-        "look-ahead. Checks frames, takes the time in turns, and puts the statistics of each way beside it.",
+        description="Reads batches of frames from many small files with common strategies: one file frame by frame, a "
+        "global index, workers, runs of frames, in order, a buffer, and an exact shuffle with look-ahead. Checks "
+        "frames, times the strategies in turns, and shows the statistics of each.",
         epilog="exit codes: 0 all frames were right, 1 some were wrong, 2 nothing was measured",
         allow_abbrev=False,
     )
     parser.add_argument("--files", metavar="N", type=count, default=200, help="generated files (default: 200)")
-    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames of a batch (default: 128)")
-    parser.add_argument("--seconds", metavar="S", type=seconds, default=5.0, help="of a timing (default: 5)")
-    parser.add_argument("--repeat", metavar="N", type=count, default=3, help="timings of each way (default: 3)")
+    parser.add_argument("--batch-size", metavar="N", type=count, default=128, help="frames in a batch (default: 128)")
+    parser.add_argument("--seconds", metavar="S", type=seconds, default=5.0, help="duration of a timing (default: 5)")
+    parser.add_argument("--repeat", metavar="N", type=count, default=3, help="timings per strategy (default: 3)")
     parser.add_argument(
-        "--ways", metavar="TEXT", help="only ways whose reader or name has this in it, as PyAV or shuffle"
+        "--ways", metavar="TEXT", help="only strategies whose reader or name contains this, as PyAV or shuffle"
     )
-    parser.add_argument("--workers", metavar="N", type=count, help="processes or threads (default: one a CPU)")
+    parser.add_argument("--workers", metavar="N", type=count, help="processes or threads (default: one per CPU)")
     parser.add_argument(
         "--clips", metavar="DIR", type=Path, default=Path(".bench/exercise"), help="files (default: .bench/exercise)"
     )
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             ways = [way for way in ways if args.ways.lower() in f"{way.reader} {way.name}".lower()]
             if not ways:
                 known = ", ".join(way.name for way in find_ways(material))
-                args.fail(f"--ways: none has {args.ways!r} in it; there are PyAV and framefeed, {known}")
+                args.fail(f"--ways: none contains {args.ways!r}; available are PyAV and framefeed, {known}")
         command = shlex.join(["framefeed", *sys.argv[1:]])
         exercise = Exercise(material, ways, args.output, seconds=args.seconds, repeat=args.repeat, command=command)
         try:
@@ -115,11 +115,11 @@ def _print(document: dict[str, Any], measured: list[dict[str, Any]]) -> None:
     columns = ("way", "by", "it/s", "unbiased", "min/max", "group", "effect", "seen", "worth/s", "decoded")
     console.print_table(console.make_table(columns, rows))
     console.print_lines(
-        f"it/s      batches of {size} a second",
-        "unbiased  the expected mean of a batch is that of all frames: at all steps, at inner ones, over epochs, never",
-        "min/max   chance of the least likely frame by that of the most likely one",
-        "group     how likely two frames of a batch are of one group",
-        "effect    variance of a batch's mean luma beside that of independent frames; seen: as measured",
-        "worth/s   independent frames a second that would tell as much",
-        "decoded   packets decoded for each frame",
+        f"it/s      batches of {size} per second",
+        "unbiased  expected mean of a batch is that of all frames: at all steps, at inner ones, over epochs, never",
+        "min/max   probability of the least likely frame relative to the most likely one",
+        "group     probability that two frames of a batch share a group",
+        "effect    variance of a batch's mean luma relative to independent frames; seen: as measured",
+        "worth/s   equivalent independent frames per second",
+        "decoded   packets decoded per frame",
     )

@@ -1,4 +1,4 @@
-"""``framefeed readers``: which libraries can read frames here, and why others cannot."""
+"""``framefeed readers``: lists readers and their availability."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "readers",
-        help="which libraries can read frames here, and why others cannot",
-        description="Lists the libraries that framefeed.readers knows: their versions, where they decode, and what is "
-        "missing where one cannot be used. All that are installed are loaded.",
+        help="list the libraries that can read frames here",
+        description="Lists the libraries supported by framefeed.readers: version, devices, and what is missing for "
+        "those that are not usable. Loads all installed libraries.",
         allow_abbrev=False,
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="where frames should be decoded (default: anywhere)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="device for decoding (default: any)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -33,7 +33,5 @@ def run(args: argparse.Namespace) -> int:
         console.print_json({"readers": [asdict(info) for info in found]})
         return 0
     rows = [(info.name, info.version, ", ".join(info.devices), info.usable, info.why or info.remarks) for info in found]
-    console.print_table(
-        console.make_table(("reader", "version", "devices", "usable", "why not, or what to know"), rows)
-    )
+    console.print_table(console.make_table(("reader", "version", "devices", "usable", "reason or remarks"), rows))
     return 0

@@ -1,4 +1,4 @@
-"""``framefeed verify``: random and sequential access against a linear decode, bit for bit."""
+"""``framefeed verify``: compares random and sequential access with a linear decode, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "verify",
         help="prove random access equal to a linear decode",
-        description="Reads frames at random and then all in order, and compares each with a linear decode by one "
-        "thread, bit for bit, in the video's own pixel format.",
-        epilog="exit codes: 0 all equal, 1 some frame differs, 2 a file or a frame of it cannot be read",
+        description="Reads frames at random and then all in order, and compares each with a single-threaded linear "
+        "decode, bit for bit, in the video's own pixel format.",
+        epilog="exit codes: 0 all frames equal, 1 some frames differ, 2 a file or one of its frames cannot be read",
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a video")
     parser.add_argument(
-        "--sample", metavar="N", type=_count, default=256, help="frames read at random, 'all' for each (default: 256)"
+        "--sample", metavar="N", type=_count, default=256, help="frames read at random, or 'all' (default: 256)"
     )
-    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="chooses the frames (default: 0)")
+    parser.add_argument("--seed", metavar="S", type=whole, default=0, help="seed of the frames (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         with console.progress(file, show=not args.json) as report:
             try:
                 results.append(verify_file(file, sample=args.sample, seed=args.seed, progress=report))
-            except FramefeedError as error:  # the other files are still worth a look
+            except FramefeedError as error:  # continue with the other files
                 errors.append(error)
     if args.json:
         console.print_json([*(_as_json(result) for result in results), *map(_error_as_json, errors)])
