@@ -37,13 +37,13 @@ from framefeed.dataset import VideoDataset
 from framefeed.device import resolve_device
 from framefeed.errors import FramefeedError
 from framefeed.index import VideoIndex
-from framefeed.infer.detect import Detector
+from framefeed.infer.detection.detect import Detector
+from framefeed.infer.detection.fit import fit_frames
 from framefeed.infer.engines import open_engine
-from framefeed.infer.execute import execute
-from framefeed.infer.fit import fit_frames
-from framefeed.infer.lanes import Running
-from framefeed.infer.options import Options
-from framefeed.infer.worker import FRAMES, Worker
+from framefeed.infer.execution.execute import execute
+from framefeed.infer.execution.inference_pool import RunningBatch
+from framefeed.infer.execution.worker import FRAMES, InferenceWorker
+from framefeed.infer.options import InferOptions
 from framefeed.loader import VideoLoader
 from framefeed.plan import plan_frames
 from framefeed.testing.scenes import scene_painter
@@ -183,12 +183,12 @@ class Material:
             options={"x264-params": f"keyint={case.gop}:min-keyint={case.gop}:scenecut=0"},
         )
 
-    def worker(self, num_threads: int) -> Worker:
+    def worker(self, num_threads: int) -> InferenceWorker:
         """A model that is loaded."""
         threads = None if self.device.type == "cuda" else num_threads
         device = str(self.device)
-        return Worker(
-            self.model, Options(batch_size=BATCH, frame_skip=self.case.skip, device=device, num_threads=threads)
+        return InferenceWorker(
+            self.model, InferOptions(batch_size=BATCH, frame_skip=self.case.skip, device=device, num_threads=threads)
         )
 
     @cached_property
@@ -216,21 +216,21 @@ class Material:
         for batch in VideoLoader(dataset, batch_sampler=batches, num_threads=num_threads):
             yield batch[FRAMES][:, 0]
 
-    def run_model(self, worker: Worker) -> int:
+    def run_model(self, worker: InferenceWorker) -> int:
         """The model, and what is made of its outputs, on frames that are there: those of the first batch."""
         frames = self.first_batch
         with worker.on_stream():
-            running: list[Running] = []
+            running: list[RunningBatch] = []
             for _ in range(0, self.num_frames, BATCH):
-                running.append(worker.lanes.submit(frames, self.fit))
-                if len(running) > worker.lanes.depth:
+                running.append(worker.runner.submit(frames, self.fit))
+                if len(running) > worker.runner.depth:
                     running.pop(0).result()
             for each in running:
                 each.result()
         self._synchronize()
         return -(-self.num_frames // BATCH) * BATCH
 
-    def whole(self, worker: Worker, folder: Path) -> int:
+    def whole(self, worker: InferenceWorker, folder: Path) -> int:
         """All of it, from the files to a file; only the model is there already, as in a run over many files."""
         output = folder / "found.csv"
         result = execute(self.clips, worker.options, {}, lambda: worker, output=output, restart=True, progress=False)

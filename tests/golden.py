@@ -51,7 +51,7 @@ Facts = Iterator[tuple[str, Any]]
 LOADED = ["h264_bframes", "hevc_open_gop", "vp9_mp4", "mpeg4_avi"]
 """Kinds of clips that are loaded in batches."""
 
-COUNTERS = ("batches", "samples_delivered", "frames_delivered", "frames_decoded", "hits", "misses", "bytes_read")
+COUNTERS = ("batches", "samples_delivered", "frames_delivered", "packets_decoded", "hits", "misses", "bytes_read")
 
 TIMED = "rows.csv.run.json"
 """A file that holds the time of the run."""

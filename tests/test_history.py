@@ -213,7 +213,7 @@ def _by_loader(path: Path, **options: Any) -> dict[int, bytes | None]:
     for batch in loader:
         for frame, picture in zip(batch["labels"], batch["default"], strict=True):
             found[frame] = picture.to(torch.uint8).numpy().tobytes()
-    return found | {skipped.frame: None for skipped in loader.report}
+    return found | {skipped.frame: None for skipped in loader.skipped}
 
 
 def _one_by_one(path: Path) -> dict[int, bytes | None]:

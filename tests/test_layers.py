@@ -173,7 +173,7 @@ def test_optional_libraries_are_known_in_one_place(library: str, place: str) -> 
 @pytest.mark.parametrize("library", OTHER_READERS)
 def test_other_readers_are_known_to_readers_and_benchmarks_only(library: str) -> None:
     knows = {found.file for found in IMPORTS if found.module.split(".")[0] == library}
-    suppresses = {"infer/suppress.py"} if library in ("cv2", "torchvision") else set()
+    suppresses = {"infer/detection/suppress.py"} if library in ("cv2", "torchvision") else set()
     assert [file for file in sorted(knows - suppresses) if not file.startswith(("readers/", "compare/"))] == []
 
 

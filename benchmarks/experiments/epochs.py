@@ -58,7 +58,7 @@ class Loader(Contender):
         took = time.perf_counter() - begin
         stats = loader.stats()
         frames = stats.frames_delivered
-        return Run(frames, took, frames / took, stats.frames_decoded / frames)
+        return Run(frames, took, frames / took, stats.packets_decoded / frames)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -166,7 +166,7 @@ class Loader(Contender):
 
     def _timing(self, count: int, seconds: float, before: LoaderStats) -> Run:
         after = self.loader.stats()
-        decoded = (after.frames_decoded - before.frames_decoded) / (after.frames_delivered - before.frames_delivered)
+        decoded = (after.packets_decoded - before.packets_decoded) / (after.frames_delivered - before.frames_delivered)
         return Run(count, seconds, count / seconds, decoded)
 
     def close(self) -> None:

@@ -17,10 +17,10 @@ import pytest
 from framefeed import StateError, VideoDataset, VideoLoader, infer
 from framefeed import prepare as preparing
 from framefeed._util.journal import Journal
+from framefeed.infer.execution.work import BadFrame
 from framefeed.infer.journal import Done, SegmentJournal
 from framefeed.infer.output import Output
 from framefeed.infer.rows import FOUND
-from framefeed.infer.work import BadFrame
 from framefeed.loader.state import read_state
 from framefeed.testing import samples
 from framefeed.testing.shape_detector import ShapeDetector
@@ -81,7 +81,7 @@ def test_states(videos: Path, tmp_path: Path) -> None:
     assert refused > 250
     for batch in (100, 10**12):
         path.write_text(json.dumps({**state, "batch": batch}))
-        with pytest.raises(StateError, match=r"state\.json: .*batches are done of an epoch that has fewer"):
+        with pytest.raises(StateError, match=r"state\.json: .*batches are done, more than the epoch has"):
             loader().load_state(path)
 
 

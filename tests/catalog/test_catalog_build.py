@@ -123,11 +123,11 @@ def test_datasets_have_a_bad_file_for_a_folder_that_cannot_be_read(
     with pytest.warns(UserWarning, match=r"left out 1 of 6 files: .*closed: "):
         dataset = VideoDataset(tmp_path / "videos" / "**" / "*.mp4", on_error="skip")
     assert dataset.filenames == tuple(map(str, videos))
-    assert [bad.path for bad in dataset.report] == [str(closed)]
+    assert [bad.path for bad in dataset.unreadable] == [str(closed)]
     catalog = Catalog.build(tmp_path / "videos", tmp_path / "c.arrow")
     with pytest.warns(UserWarning, match="cannot be read"):
         dataset = VideoDataset(tmp_path / "videos", catalog=catalog, on_error="skip")
-    assert WHY in dataset.report[0].reason
+    assert WHY in dataset.unreadable[0].reason
 
 
 def test_disks_that_fail(videos: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

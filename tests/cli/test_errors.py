@@ -14,7 +14,7 @@ import pytest
 import damaged
 from cli.conftest import Run
 from framefeed import FramefeedError, VideoIndex
-from framefeed.cli import index
+from framefeed.cli.commands import index
 
 
 @pytest.fixture(scope="session")

@@ -19,13 +19,13 @@ import pytest
 from framefeed._util.versions import source_digest
 from framefeed.cli import main
 from framefeed.compare import suite as suite_run
-from framefeed.compare.compared_videos import Video, generate, open_video
+from framefeed.compare.compared_videos import ComparedVideo, generate, open_video
 from framefeed.compare.config import CASES, Config, requests
 from framefeed.compare.provenance import sources
 from framefeed.compare.reader_process import Job, ReaderFailed, Worker, reader_class
 from framefeed.compare.results import counts, headline
 from framefeed.compare.suite import Bench
-from framefeed.compare.truth import Painted, Seen, Sight, Truth
+from framefeed.compare.truth import DecodedTruth, PaintedTruth, Sight, Truth
 from framefeed.decoder.video_decoder import VideoDecoder
 from framefeed.errors import InvalidFile
 from framefeed.testing.samples import painted_frame, write_clip
@@ -36,7 +36,7 @@ ASKED_ONCE = functools.cache(suite_run.find_readers)
 
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory: pytest.TempPathFactory) -> list[Video]:
+def videos(tmp_path_factory: pytest.TempPathFactory) -> list[ComparedVideo]:
     folder = tmp_path_factory.mktemp("suite")
     return generate(folder, ("h264_gop12", "h264_gop30"), lambda done, total: None, **SIZE)
 
@@ -87,9 +87,9 @@ def test_another_seed_asks_for_other_frames() -> None:
         ({"cases": ("randon",)}, "'randon' is not known; possible: random, single"),
         ({"devices": ("tpu",)}, "possible: cpu, cuda"),
         ({"mode": "fast"}, "possible: best, seek, stream"),
-        ({"repeat": 0}, "repeat is at least 1"),
-        ({"batch_sizes": (0,)}, "batch sizes are at least 1"),
-        ({"readers": ()}, "readers: give at least one"),
+        ({"repeat": 0}, "repeat must be at least 1"),
+        ({"batch_sizes": (0,)}, "batch sizes must be at least 1"),
+        ({"readers": ()}, "readers is empty"),
     ],
 )
 def test_what_cannot_be_measured(arguments: dict[str, Any], what: str) -> None:
@@ -100,9 +100,9 @@ def test_what_cannot_be_measured(arguments: dict[str, Any], what: str) -> None:
 # --- wrong frames ---------------------------------------------------------------------------------------------------
 
 
-def test_painted_numbers_tell(videos: list[Video]) -> None:
+def test_painted_numbers_tell(videos: list[ComparedVideo]) -> None:
     frames = VideoDecoder(videos[0].path, dimension_order="NHWC").get_frames_at([3, 4, 5]).data.numpy()
-    truth = Painted()
+    truth = PaintedTruth()
 
     def judged(pictures: Any, asked: list[int]) -> list[tuple[int, int | None]]:
         sights = [Sight(0, place, index, truth.look(pictures[place])) for place, index in enumerate(asked)]
@@ -130,7 +130,7 @@ def test_a_video_of_still_pictures_is_untested(
     document = json.loads((tmp_path / "x.json").read_text())
     assert [row["tested"] for row in document["results"]] == [False, False] and said.count("untested") == 2
     assert not any(counts(document, row) for row in document["results"])
-    assert any("Untested, as frames cannot be told apart" in each for each in headline(document))
+    assert any("Untested, as frames look alike" in each for each in headline(document))
     page = (tmp_path / "x.html").read_text()
     assert '<td class="none">untested</td>' in page and "0 of 8" not in page
     sys.modules.pop("own_readers", None)
@@ -140,13 +140,13 @@ def test_a_file_that_is_no_video(tmp_path: Path) -> None:
     path = tmp_path / "no.mp4"
     path.write_bytes(b"nothing" * 100)
     with pytest.raises(InvalidFile, match=r"no\.mp4"):
-        Seen(path, 5)
+        DecodedTruth(path, 5)
 
 
 # --- readers in processes of their own ------------------------------------------------------------------------------
 
 
-def _job(video: Video, asked: tuple[list[int], ...] = ([0, 5], [7])) -> Job:
+def _job(video: ComparedVideo, asked: tuple[list[int], ...] = ([0, 5], [7])) -> Job:
     return Job(video.path, "stream", "cpu", list(asked))
 
 
@@ -158,7 +158,7 @@ def _job(video: Video, asked: tuple[list[int], ...] = ([0, 5], [7])) -> Job:
         ("OneTooFew", r"2 frames were asked for, and a tensor of \(1, 180, 320, 3\) came"),
     ],
 )
-def test_a_reader_that_fails_fails_alone(name: str, what: str, videos: list[Video]) -> None:
+def test_a_reader_that_fails_fails_alone(name: str, what: str, videos: list[ComparedVideo]) -> None:
     worker = Worker(f"own_readers:{name}", 60, [HERE])
     for _ in range(2):  # it is started again
         with pytest.raises(ReaderFailed, match=what):
@@ -166,7 +166,7 @@ def test_a_reader_that_fails_fails_alone(name: str, what: str, videos: list[Vide
     worker.close()
 
 
-def test_a_reader_that_hangs_is_given_up_on(videos: list[Video]) -> None:
+def test_a_reader_that_hangs_is_given_up_on(videos: list[ComparedVideo]) -> None:
     worker = Worker("own_readers:Hangs", 1.0, [HERE])
     with pytest.raises(ReaderFailed, match="took longer than 1 s"):
         worker.time(_job(videos[0]))
@@ -175,13 +175,13 @@ def test_a_reader_that_hangs_is_given_up_on(videos: list[Video]) -> None:
 
 def test_a_reader_that_is_none(on_path: None) -> None:
     with pytest.raises(ReaderFailed, match="does not inherit from"):
-        Worker("own_readers:NoReader", 5, [HERE]).time(_job(Video("x", Path("x"), Painted(), 1, {})))
+        Worker("own_readers:NoReader", 5, [HERE]).time(_job(ComparedVideo("x", Path("x"), PaintedTruth(), 1, {})))
     for name, what in (("nobody", "possible: framefeed"), ("own_readers:No", "no attribute"), ("no_module:X", "named")):
         with pytest.raises(ValueError, match=what):
             reader_class(name)
 
 
-def test_what_a_worker_tells(videos: list[Video]) -> None:
+def test_what_a_worker_tells(videos: list[ComparedVideo]) -> None:
     worker = Worker("framefeed", 60)
     assert worker.check(_job(videos[0]), videos[0].truth).wrong == []
     timed = worker.time(_job(videos[0]))
@@ -196,7 +196,7 @@ def test_what_a_worker_tells(videos: list[Video]) -> None:
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: None) -> None:
+def test_a_wrong_reader_is_caught(videos: list[ComparedVideo], tmp_path: Path, on_path: None) -> None:
     names = ("framefeed", "pyav", "own_readers:OffByOne", "own_readers:Raises")
     config = Config(names, cases=("random", "in-order"), batch_sizes=(8,), repeat=2, max_batches=2, least_seconds=0.01)
     said: list[tuple[int, int, str]] = []
@@ -228,7 +228,7 @@ def test_a_wrong_reader_is_caught(videos: list[Video], tmp_path: Path, on_path: 
 
 
 def test_a_mode_that_takes_for_ever_is_given_up(
-    videos: list[Video], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
+    videos: list[ComparedVideo], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[tuple[str, float | None]] = []
     check = Worker.check
@@ -251,7 +251,7 @@ def test_a_mode_that_takes_for_ever_is_given_up(
 
 
 def test_a_mode_that_is_slow_at_first_is_not_given_up(
-    videos: list[Video], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
+    videos: list[ComparedVideo], tmp_path: Path, on_path: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite_run, "LEAST_LIMIT", 0.5)
     names = ("own_readers:SlowStart",)
@@ -262,15 +262,15 @@ def test_a_mode_that_is_slow_at_first_is_not_given_up(
     assert row["mode"] == "stream" and not row["wrong"] and row["error"] is None
 
 
-def test_readers_take_turns(videos: list[Video], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_take_turns(videos: list[ComparedVideo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    timed = suite_run.Entry.time
+    timed = suite_run.CaseReader.time
 
-    def note(entry: suite_run.Entry) -> None:
+    def note(entry: suite_run.CaseReader) -> None:
         order.append(entry.worker.reader)
         timed(entry)
 
-    monkeypatch.setattr(suite_run.Entry, "time", note)
+    monkeypatch.setattr(suite_run.CaseReader, "time", note)
     config = Config(
         ("framefeed", "pyav"),
         cases=("clips",),
@@ -285,7 +285,7 @@ def test_readers_take_turns(videos: list[Video], tmp_path: Path, monkeypatch: py
 
 
 def test_the_command_on_a_file(
-    videos: list[Video], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    videos: list[ComparedVideo], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "mine.mp4"
@@ -324,7 +324,7 @@ def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_wrong_frames_are_in_the_exit_code(
-    videos: list[Video], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    videos: list[ComparedVideo], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(HERE)
     words = ["bench", str(videos[0].path), "--readers", "framefeed,own_readers:OffByOne", "--cases", "clips"]
@@ -367,13 +367,13 @@ def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert "none.mp4" in capsys.readouterr().err
 
 
-def test_open_video_looks_no_further_than_it_must(videos: list[Video]) -> None:
+def test_open_video_looks_no_further_than_it_must(videos: list[ComparedVideo]) -> None:
     video = open_video(videos[0].path, "mine", lambda num_frames: 3)
-    assert isinstance(video.truth, Seen) and len(video.truth) == 35
+    assert isinstance(video.truth, DecodedTruth) and len(video.truth) == 35
     assert video.num_frames == 48 and video.facts["gop"] == 12 and video.facts["b_frames"]
 
 
-def test_ctrl_c_leaves_what_was_measured(videos: list[Video], tmp_path: Path) -> None:
+def test_ctrl_c_leaves_what_was_measured(videos: list[ComparedVideo], tmp_path: Path) -> None:
     output = tmp_path / "x.json"
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"

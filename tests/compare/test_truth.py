@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from framefeed.compare.conversions import Conversion, conversions
-from framefeed.compare.truth import Seen, Sight, Verdict
+from framefeed.compare.conversions import RgbConversion, conversions
+from framefeed.compare.truth import DecodedTruth, Sight, Verdict
 from framefeed.readers import open_reader
 from framefeed.testing import samples
 
@@ -73,18 +73,18 @@ def _gpu(frame: Any) -> Picture:
 
 
 READERS: dict[str, Callable[[Any], Picture]] = {
-    "pyav": Conversion(None),
-    "bilinear": Conversion(2),
-    "accurate, full chroma": Conversion(4 | 0x42000),
-    "bt709 for all": Conversion(4, matrix=1),
-    "bgr": Conversion(4, swapped=True),
-    "brighter": lambda frame: np.clip(Conversion(4)(frame).astype(np.int16) + 3, 0, 255).astype(np.uint8),
+    "pyav": RgbConversion(None),
+    "bilinear": RgbConversion(2),
+    "accurate, full chroma": RgbConversion(4 | 0x42000),
+    "bt709 for all": RgbConversion(4, matrix=1),
+    "bgr": RgbConversion(4, swapped=True),
+    "brighter": lambda frame: np.clip(RgbConversion(4)(frame).astype(np.int16) + 3, 0, 255).astype(np.uint8),
     "own arithmetic": _gpu,
 }
 
 
 def judged(
-    truth: Seen, frames: list[Any], convert: Callable[[Any], Picture], asked: list[int], got: list[int]
+    truth: DecodedTruth, frames: list[Any], convert: Callable[[Any], Picture], asked: list[int], got: list[int]
 ) -> Verdict:
     pictures = {place: np.ascontiguousarray(convert(frames[number])) for place, number in enumerate(got)}
     sights = [Sight(0, place, index, truth.look(pictures[place])) for place, index in enumerate(asked)]
@@ -96,7 +96,7 @@ def test_readers(name: str, clip: tuple[Path, list[Any]]) -> None:
     path, frames = clip
     convert = READERS[name]
     plain = [plane.tobytes() for plane in (samples.plane_samples(f.planes[0], np.dtype(np.uint8)) for f in frames)]
-    truth = Seen(path, FRAMES)
+    truth = DecodedTruth(path, FRAMES)
     assert len(truth) == FRAMES
     rng = random.Random(name)
     every = list(range(FRAMES))
@@ -131,7 +131,7 @@ def test_tolerances_are_of_use(tmp_path: Path) -> None:
     path = samples.write_clip(tmp_path / "clip.mkv", codec="ffv1", frames=FRAMES, gop=1, width=WIDTH, height=HEIGHT)
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
-    truth, asked = Seen(path, FRAMES), list(range(FRAMES))
+    truth, asked = DecodedTruth(path, FRAMES), list(range(FRAMES))
     for name in ("brighter", "own arithmetic"):
         verdict = judged(truth, frames, READERS[name], asked, asked)
         assert verdict.tested and not verdict.wrong
@@ -145,16 +145,16 @@ def test_a_frame_that_is_wrong_once(name: str, tmp_path: Path) -> None:
     path = samples.write_clip(tmp_path / "clip.mkv", codec="ffv1", frames=FRAMES, gop=1, width=WIDTH, height=HEIGHT)
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
-    verdict = judged(Seen(path, FRAMES), frames, READERS[name], [3, 9, 9, 9, 20], [3, 9, 11, 9, 20])
+    verdict = judged(DecodedTruth(path, FRAMES), frames, READERS[name], [3, 9, 9, 9, 20], [3, 9, 11, 9, 20])
     assert [(each.index, each.got) for each in verdict.wrong] == [(9, 11)]
 
 
 def test_pictures_of_nothing(clip: tuple[Path, list[Any]]) -> None:
     path, frames = clip
-    truth, asked = Seen(path, FRAMES), list(range(FRAMES))
-    verdict = judged(truth, frames, lambda frame: 255 - Conversion(4)(frame), asked, asked)
+    truth, asked = DecodedTruth(path, FRAMES), list(range(FRAMES))
+    verdict = judged(truth, frames, lambda frame: 255 - RgbConversion(4)(frame), asked, asked)
     assert verdict.wrong or not verdict.tested
-    verdict = judged(truth, frames, lambda frame: Conversion(4)(frame)[:-2], asked, asked)
+    verdict = judged(truth, frames, lambda frame: RgbConversion(4)(frame)[:-2], asked, asked)
     assert verdict.wrong == [] and not verdict.tested  # of another size: nothing to compare with
     assert truth.judge([], lambda sight: np.zeros(0, np.uint8)) == Verdict(0, [], False)
 
@@ -163,9 +163,9 @@ def test_a_few_pictures_of_nothing(tmp_path: Path) -> None:
     path = samples.write_clip(tmp_path / "clip.mkv", codec="ffv1", frames=FRAMES, gop=1, width=WIDTH, height=HEIGHT)
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
-    truth = Seen(path, FRAMES)
+    truth = DecodedTruth(path, FRAMES)
     pictures = {
-        n: Conversion(4)(frames[n]) if n % 7 else np.full((HEIGHT, WIDTH, 3), n, np.uint8) for n in range(FRAMES)
+        n: RgbConversion(4)(frames[n]) if n % 7 else np.full((HEIGHT, WIDTH, 3), n, np.uint8) for n in range(FRAMES)
     }
     sights = [Sight(0, n, n, truth.look(pictures[n])) for n in range(FRAMES)]
     verdict = truth.judge(sights, lambda sight: pictures[sight.index])
@@ -176,11 +176,11 @@ def test_turned_pictures_are_right_either_way(tmp_path: Path) -> None:
     path = samples.write_clip(tmp_path / "clip.mp4", frames=20, rotation=90)
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
-    truth, asked = Seen(path, 20, turned=True), list(range(20))
+    truth, asked = DecodedTruth(path, 20, turned=True), list(range(20))
     for turns, mirrored in ((0, False), (1, False), (3, False), (0, True)):
 
         def convert(frame: Any, turns: int = turns, mirrored: bool = mirrored) -> Picture:
-            picture = Conversion(4)(frame)
+            picture = RgbConversion(4)(frame)
             return np.rot90(picture[:, ::-1] if mirrored else picture, turns)
 
         verdict = judged(truth, frames, convert, asked, asked)
@@ -192,7 +192,7 @@ def test_turned_pictures_are_right_either_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [{}, {"width": 98, "height": 67}, {"pix_fmt": "yuv420p10le"}, {"pix_fmt": "yuv444p"}])
 def test_conversions_of_real_readers_are_known(reader: str, spec: dict[str, Any], tmp_path: Path) -> None:
     path = samples.write_clip(tmp_path / "clip.mkv", codec="ffv1", frames=6, gop=1, **spec)
-    truth = Seen(path, 6)
+    truth = DecodedTruth(path, 6)
     with open_reader(reader, path) as opened:
         pictures = opened.read_frames(list(range(6))).numpy()
     sights = [Sight(0, n, n, truth.look(pictures[n])) for n in range(6)]

@@ -528,7 +528,7 @@ def test_catalog_lacks_a_file(catalog: Catalog, clip_folder: Path) -> None:
     with pytest.warns(UserWarning, match=r"left out 1 of 2 files: .*wide\.mp4"):
         dataset = VideoDataset([known, unknown], catalog=catalog, on_error="skip")
     assert dataset.filenames == (known,)
-    assert [bad.path for bad in dataset.report] == [unknown]
+    assert [bad.path for bad in dataset.unreadable] == [unknown]
 
 
 def test_no_catalog_there(tmp_path: Path, clip_folder: Path) -> None:
@@ -544,17 +544,17 @@ def test_no_catalog_there(tmp_path: Path, clip_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"sequence_length": 0}, "sequence_length is at least 1"),
-        ({"sequence_length": -5}, "sequence_length is at least 1"),
-        ({"frame_stride": 0}, "frame_stride is at least 1"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+        ({"sequence_length": -5}, "sequence_length must be at least 1"),
+        ({"frame_stride": 0}, "frame_stride must be at least 1"),
         ({"fps": 0}, "fps must be positive"),
         ({"fps": -30.0}, "fps must be positive"),
         ({"fps": float("nan")}, "fps must be positive"),
         ({"fps": float("inf")}, "fps must be positive"),
-        ({"fps": 30, "frame_stride": 2}, "either frame_stride or fps"),
+        ({"fps": 30, "frame_stride": 2}, "frame_stride and fps"),
         ({"on_error": "ignore"}, '"raise" or "skip"'),
         ({"processing": {}}, "at least one description"),
-        ({"processing": {"labels": ProcessDesc()}}, "choose another name"),
+        ({"processing": {"labels": ProcessDesc()}}, "reserved for labels"),
         ({"processing": {"a": ProcessDesc(index_map=[0, 1, 2])}, "sequence_length": 2}, "index_map has 3 entries"),
     ],
 )
@@ -574,7 +574,7 @@ def test_arguments_of_a_wrong_type(arguments: dict[str, Any], clip_folder: Path)
 
 def test_bad_epoch(clip_folder: Path) -> None:
     dataset = VideoDataset(clip("bframes.mp4", clip_folder))
-    with pytest.raises(ValueError, match="counted from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         dataset.set_epoch(-1)
     assert dataset.epoch == 0
 
@@ -592,7 +592,7 @@ def test_a_rate_of_nearly_nothing(clip_folder: Path) -> None:
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     dataset = VideoDataset([])
-    assert (len(dataset), dataset.filenames, list(dataset.report)) == (0, (), [])
+    assert (len(dataset), dataset.filenames, list(dataset.unreadable)) == (0, (), [])
     with pytest.raises(IndexError):
         dataset[0]
     assert dataset.__getitems__([]) == []
@@ -619,8 +619,8 @@ def test_bad_files_are_skipped_and_reported(tmp_path: Path, clip_folder: Path) -
     with pytest.warns(UserWarning, match=r"left out 8 of 10 files: .* and 5 more") as caught:
         dataset = VideoDataset([bad[0], good[0], *bad[1:], good[1]], processing=BYTES, on_error="skip")
     assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
-    assert [file.path for file in dataset.report] == bad
-    assert all(len(file.reason) > 5 for file in dataset.report)
+    assert [file.path for file in dataset.unreadable] == bad
+    assert all(len(file.reason) > 5 for file in dataset.unreadable)
     assert dataset.filenames == tuple(good)
     assert _wrong(dataset, Truth(good, processing=BYTES), step=17) == []
 

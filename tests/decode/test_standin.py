@@ -387,7 +387,7 @@ def test_less_is_decoded(gpu: StandIn, tmp_path: Path, monkeypatch: pytest.Monke
         loader = VideoLoader(dataset, 10, order="shuffle", memory_budget=budget, drop_last=False)
         for batch in loader:
             gpu.look_at(batch["default"])
-        decoded.append(loader.stats().frames_decoded)
+        decoded.append(loader.stats().packets_decoded)
         assert loader.stats().memory_peak <= budget
     assert decoded[0] < 0.85 * decoded[1]
 
@@ -398,7 +398,7 @@ def test_samples_one_by_one(gpu: StandIn, clip_folder: Path) -> None:
     truth = _truth(path)
     dataset = VideoDataset([str(path)], 3, processing={"byte": ProcessDesc(type="byte"), "float": ProcessDesc()})
     numbers = np.random.default_rng(2).permutation(len(dataset))
-    refs = locate_samples(dataset.arrangement, numbers, dataset.seed, dataset.epoch, draws=dataset.draws)
+    refs = locate_samples(dataset.frame_layout, numbers, dataset.seed, dataset.epoch, draws=dataset.draws)
     for number, sample in zip(numbers.tolist(), dataset._read_on_gpu(refs), strict=True):
         for name, frames in (("byte", truth), ("float", truth.float())):
             assert torch.equal(gpu.look_at(sample[name]), frames[number : number + 3])
@@ -487,4 +487,4 @@ def test_epochs_that_are_known(order: str, share: float, gpu: StandIn, clip_fold
         assert torch.equal(found, every[numbers]), epoch
     assert loader.stats().memory_peak <= budget
     if share == 1.0:
-        assert loader.stats().frames_decoded < 3 * len(dataset)  # how many go by before they are known to be of use
+        assert loader.stats().packets_decoded < 3 * len(dataset)  # how many go by before they are known to be of use

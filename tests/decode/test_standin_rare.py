@@ -277,7 +277,7 @@ def test_the_latest_use_of_a_kept_frame_is_noted(gpu: StandIn, clip_folder: Path
         workshop.decode(video, video.source, [frame], Taker(), read_on=False)
 
     def batch() -> Any:
-        found = locate_samples(dataset.arrangement, np.array([3]), 0, 0, draws=False)
+        found = locate_samples(dataset.frame_layout, np.array([3]), 0, 0, draws=False)
         return workshop.assemble(dataset.videos, found, dataset.shape)
 
     with driver.on_device(0):

@@ -10,7 +10,8 @@ import pytest
 
 from docs import shell
 from docs.pages import PAGES, ROOT, SHELLS, Block, blocks, commands, inline_commands
-from framefeed.prepare import api, gop_clips
+from framefeed.prepare import api
+from framefeed.prepare.gop import gop_clips
 from prepare.helpers import in_this_process
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framefeed import VideoIndex, infer
-from framefeed.infer.segments import sampled_frames
+from framefeed.infer.execution.segments import sampled_frames
 from framefeed.plan import plan_frames
 from framefeed.testing.shape_detector import Painted, ShapeDetector, export, painted_boxes, write_shape_clip
 

@@ -225,8 +225,8 @@ def test_a_damaged_file_between_good_ones(order: str, clip_folder: Path, tmp_pat
                 assert torch.equal(sample[0], expected[frame, 0]), (path, frame)
                 seen.append((path, frame))
         assert seen.count((str(good), 0)) == 2 and len(seen) < len(dataset)
-        assert {skipped.path for skipped in loader.report} == {str(bad)}
-        assert len(seen) + len(loader.report) == len(dataset)
+        assert {skipped.path for skipped in loader.skipped} == {str(bad)}
+        assert len(seen) + len(loader.skipped) == len(dataset)
     assert cuda_engine(0).pool.created - made <= cuda_engine(0).max_threads
     assert soon(lambda: len(cuda_engine(0).pool) >= max(1, idle))
 

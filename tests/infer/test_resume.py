@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from framefeed import OutputError, StateError, infer
+from framefeed.infer.execution.work import Finished
+from framefeed.infer.execution.worker import InferenceWorker
 from framefeed.infer.rows import RowWriter, read_rows
-from framefeed.infer.work import Finished
-from framefeed.infer.worker import Worker
 from framefeed.testing.shape_detector import ShapeDetector
 from infer.truth import SIZE
 from infer.zygote import Zygote
@@ -220,7 +220,7 @@ def test_only_one_process_at_a_time(clips: list[Path], models: Mapping[str, Path
     assert len(errors) == 1
 
 
-class Forgetful(Worker):
+class Forgetful(InferenceWorker):
     """Loses the first segment that it has done."""
 
     def run(self, *arguments: Any, **named: Any) -> Iterator[Finished]:
@@ -233,8 +233,8 @@ def test_a_segment_that_is_lost_is_noticed(
     clips: list[Path], models: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("framefeed.infer.api.Worker", Forgetful)
-        with pytest.raises(RuntimeError, match=r"1 of \d+ segments were not done"):
+        patch.setattr("framefeed.infer.api.InferenceWorker", Forgetful)
+        with pytest.raises(RuntimeError, match=r"1 of \d+ segments failed"):
             run(clips, models["onnx"], tmp_path / "found.csv")
     assert not (tmp_path / "found.csv").exists()
     result = run(clips, models["onnx"], tmp_path / "found.csv")

@@ -75,7 +75,7 @@ def serve() -> None:
     from framefeed.decode.cpu import session_cpu as cpu  # noqa: F401
     from framefeed.index import order, scan  # noqa: F401
     from framefeed.infer import api  # noqa: F401
-    from framefeed.infer.suppress import find_suppressor
+    from framefeed.infer.detection.suppress import find_suppressor
 
     find_suppressor()
     pyarrow.array(torch.zeros(1).numpy())  # loads pandas, where it is there

@@ -101,8 +101,8 @@ class _Spoilt:
         found = [help.rows(batch) for batch in loader]
         planned = [[number for number in numbers if number not in self.bad] for numbers in _planned(loader)]
         assert found == [[self.truth[number] for number in numbers] for numbers in planned if numbers]
-        assert sorted(skipped.sample for skipped in loader.report) == sorted(self.bad)
-        for skipped in loader.report:
+        assert sorted(skipped.sample for skipped in loader.skipped) == sorted(self.bad)
+        for skipped in loader.skipped:
             assert (skipped.path, skipped.frame) == self.dataset.locate(skipped.sample)
             assert skipped.path in skipped.reason
         assert loader.stats().skipped == len(self.bad)
@@ -157,14 +157,14 @@ def test_damage_raises_in_its_place(order: str, one_in_200: _Spoilt) -> None:
 
     loader = VideoLoader(one_in_200.dataset, 8, order=order, drop_last=False)
     one_in_200.check_raise(loader, check)
-    assert loader.report == []
+    assert loader.skipped == []
 
 
 @pytest.mark.parametrize("order", ["sequential", "shuffle", "chunked:4"])
 def test_damage_is_skipped(order: str, one_in_200: _Spoilt) -> None:
     loader = VideoLoader(one_in_200.dataset, 8, order=order, drop_last=False, on_error="skip")
     one_in_200.check_skip(loader)
-    assert all("frame " in skipped.reason and "exactly" in skipped.reason for skipped in loader.report)
+    assert all("frame " in skipped.reason and "exactly" in skipped.reason for skipped in loader.skipped)
 
 
 @pytest.mark.parametrize("memory_budget", [0, 40_000])
@@ -188,7 +188,7 @@ def test_every_epoch_reports_anew(copies: list[str]) -> None:
         found = help.flat(help.epoch_rows(loader))
         expected = help.truth(dataset, epoch, sorted(set(range(36)) - bad))
         assert sorted(found) == sorted(expected)
-        assert len(loader.report) == 4 * (epoch + 1)
+        assert len(loader.skipped) == 4 * (epoch + 1)
 
 
 def test_a_batch_without_a_good_sample_is_left_out(copies: list[str]) -> None:
@@ -213,7 +213,7 @@ def test_a_cut_file_gives_what_is_there(order: str, tmp_path: Path) -> None:
     loader = VideoLoader(dataset, 4, order=order, drop_last=False, on_error="skip")
     found = sorted(int(label.split(":")[1]) for batch in loader for label in batch["labels"])
     assert found == sorted(set(range(len(dataset))) - bad)
-    assert sorted(skipped.sample for skipped in loader.report) == sorted(bad)
+    assert sorted(skipped.sample for skipped in loader.skipped) == sorted(bad)
 
 
 def _fails(dataset: VideoDataset, number: int) -> bool:
@@ -298,9 +298,9 @@ def test_a_file_changes_in_mid_epoch(change: Callable[[Path, Path], None], on_er
     assert next(iterator, None) is None
     first, end = _samples_of(dataset, 3)
     if on_error == "skip":
-        lost = {skipped.sample for skipped in loader.report}
+        lost = {skipped.sample for skipped in loader.skipped}
         assert lost <= set(range(first, end))
-        assert all(skipped.path == copies[3] and copies[3] in skipped.reason for skipped in loader.report)
+        assert all(skipped.path == copies[3] and copies[3] in skipped.reason for skipped in loader.skipped)
     assert len(lost & set(range(first, end))) >= 3  # that many were still to be decoded
     assert found == [row for number, row in enumerate(truth) if number not in lost]
 
@@ -315,7 +315,7 @@ def test_frames_that_were_kept_outlive_their_file(copies: list[str]) -> None:
     for path in copies:
         Path(path).unlink()
     found += help.flat(help.epoch_rows(iterator))
-    lost = {skipped.sample for skipped in loader.report}
+    lost = {skipped.sample for skipped in loader.skipped}
     assert len(found) + len(lost) == len(truth)
     assert sorted(found) == sorted(row for number, row in enumerate(truth) if number not in lost)
 
@@ -347,7 +347,7 @@ def test_a_file_that_is_gone_is_not_tried_again_and_again(copies: list[str], mon
     time.sleep(0.3)  # the threads have nothing to do meanwhile
     assert tried.count(copies[1]) <= 4
     list(batches)
-    assert len(loader.report) == int(dataset.counts[1])
+    assert len(loader.skipped) == int(dataset.counts[1])
 
 
 def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,8 +364,8 @@ def test_a_file_that_cannot_be_opened_again(paths: list[str], monkeypatch: pytes
     loader = VideoLoader(dataset, 4, shuffle=True, on_error="skip", memory_budget=10**6, drop_last=False)
     found = [batch for batch in _go_through(loader) if not isinstance(batch, Exception)]
     missing = int(dataset.counts[1])
-    assert {(skipped.path, skipped.reason) for skipped in loader.report} == {(paths[1], f"{paths[1]}: is gone")}
-    assert sum(len(batch["default"]) for batch in found) == len(dataset) - missing == len(dataset) - len(loader.report)
+    assert {(skipped.path, skipped.reason) for skipped in loader.skipped} == {(paths[1], f"{paths[1]}: is gone")}
+    assert sum(len(batch["default"]) for batch in found) == len(dataset) - missing == len(dataset) - len(loader.skipped)
     assert soon(lambda: loader._budget.taken == 0)
 
 
@@ -386,8 +386,8 @@ def test_files_of_another_size(on_error: Any, copies: list[str], tmp_path: Path)
         assert all(text in str(error) for text in (wide, copies[0], "64x48", "80x48", "scale_width"))
         numbers.pop(1)
     else:
-        assert [(skipped.sample, skipped.path) for skipped in loader.report] == [(5, wide)]
-        assert all(text in loader.report[0].reason for text in (wide, copies[0], "64x48", "80x48"))
+        assert [(skipped.sample, skipped.path) for skipped in loader.skipped] == [(5, wide)]
+        assert all(text in loader.skipped[0].reason for text in (wide, copies[0], "64x48", "80x48"))
         numbers[1] = [2, 8]
     for batch, chosen in zip(found, numbers, strict=True):
         assert not isinstance(batch, Exception)
@@ -400,8 +400,8 @@ def test_a_crop_that_does_not_fit_one_file(copies: list[str], tmp_path: Path) ->
     dataset = VideoDataset([wide, copies[0]], 2, processing={"crop": desc}, get_label=help.label_of)
     loader = VideoLoader(dataset, 3, drop_last=False, on_error="skip")
     assert [batch["labels"] for batch in loader] == [["005.mp4:0", "005.mp4:1", "005.mp4:2"], ["005.mp4:3"]]
-    assert len(loader.report) == 4
-    assert all(copies[0] in skipped.reason and "72" in skipped.reason for skipped in loader.report)
+    assert len(loader.skipped) == 4
+    assert all(copies[0] in skipped.reason and "72" in skipped.reason for skipped in loader.skipped)
 
 
 @pytest.mark.parametrize("order", ["sequential", "shuffle"])
@@ -422,7 +422,7 @@ def test_a_size_that_changes_in_mid_stream(name: str, order: str, clip_folder: P
     skipping = VideoLoader(dataset, 5, order=order, drop_last=False, on_error="skip")
     found = [int(label.split(":")[1]) for batch in skipping for label in batch["labels"]]
     assert sorted(found) == list(range(24))
-    assert sorted(skipped.frame for skipped in skipping.report) == list(range(24, 48))
+    assert sorted(skipped.frame for skipped in skipping.skipped) == list(range(24, 48))
 
 
 def test_scaled_a_size_may_change(clip_folder: Path) -> None:
@@ -496,7 +496,7 @@ def test_samplers_that_raise(count: int, paths: list[str]) -> None:
 def test_samplers_that_ask_for_what_is_not_there(bad: int, paths: list[str]) -> None:
     dataset = help.make_dataset(paths)
     for options in ({"sampler": [1, 2, bad, 3]}, {"batch_sampler": [[1, 2], [bad, 3]]}):
-        with pytest.raises(IndexError, match=rf"asks for sample {bad}; samples are 0\.\.35"):
+        with pytest.raises(IndexError, match=rf"returned sample {bad}; samples are 0\.\.35"):
             list(VideoLoader(dataset, **options))
 
 
@@ -620,7 +620,7 @@ def test_a_hanging_file_is_skipped(paths: list[str], hanging: _Hanging) -> None:
     begin = time.monotonic()
     spoilt.check_skip(loader)
     assert time.monotonic() - begin < 8 * TIMEOUT + 8.0
-    assert all("not decoded within" in skipped.reason for skipped in loader.report)
+    assert all("not decoded within" in skipped.reason for skipped in loader.skipped)
 
 
 def test_an_iterator_of_a_hanging_file_can_be_closed(paths: list[str], hanging: _Hanging) -> None:
@@ -650,7 +650,7 @@ def test_reads_that_come_back_too_late_do_no_harm(paths: list[str], hanging: _Ha
     hanging.go_on.set()
     found = [help.rows(batch) for batch in iterator]
     assert labels == ["000.mp4:0"]
-    skipped = [each.sample for each in loader.report]
+    skipped = [each.sample for each in loader.skipped]
     assert skipped[0] == 4
     rest = [11, 12, 5, 20, 4, 5, 21, 6]
     for number in skipped[1:]:
@@ -676,7 +676,7 @@ def test_a_file_that_hangs_while_it_is_opened_stops_no_other(
     loader = VideoLoader(dataset, 4, drop_last=False, timeout=TIMEOUT, on_error="skip")
     try:
         found = help.flat(help.epoch_rows(loader))
-        assert {skipped.path for skipped in loader.report} == {copies[1]}
+        assert {skipped.path for skipped in loader.skipped} == {copies[1]}
     finally:
         hanging.go_on.set()
     assert found == help.truth(dataset, numbers=[0, 1, 2, 3, *range(11, 36)])

@@ -493,7 +493,7 @@ def test_progress_after_a_resume_and_with_errors(paths: list[str], tmp_path: Pat
     loader.load_state_dict(loader.state_dict())
     path.unlink()
     assert len(help.epoch_rows(loader)) == 16
-    assert len(loader.report) == 2
+    assert len(loader.skipped) == 2
 
 
 def test_progress_of_two_iterators_at_once(paths: list[str]) -> None:

@@ -233,7 +233,7 @@ def test_batches_are_gone_after_errors(clip_folder: Path, tmp_path: Path, monkey
     with _no_collector():
         for _ in loader:
             pass
-        assert loader.report
+        assert loader.skipped
         assert soon(lambda: not there), f"{len(there)} are left"
         workshop = weakref.ref(loader._workshop)
         del loader
@@ -291,12 +291,12 @@ def test_groups_are_decoded_before_files_come_to_them(
     )
     iterator = iter(loader)
     within(30, lambda: next(iterator))  # and no more is asked for
-    assert soon(lambda: loader.stats().frames_decoded >= early, 10)
+    assert soon(lambda: loader.stats().packets_decoded >= early, 10)
     time.sleep(0.1)
-    assert loader.stats().frames_decoded == early  # a quarter of the memory is for that
+    assert loader.stats().packets_decoded == early  # a quarter of the memory is for that
     assert within(30, lambda: sum(1 for _ in iterator)) == 59
     stats = settled_stats(loader)
-    assert stats.frames_decoded == stats.frames_delivered == 180
+    assert stats.packets_decoded == stats.frames_delivered == 180
     assert stats.memory_peak <= budget
 
 
@@ -306,5 +306,5 @@ def test_groups_of_a_shuffle_are_decoded_when_they_are_needed(dataset: VideoData
     within(30, lambda: next(iterator))
     time.sleep(0.3)
     assert loader.stats().misses <= 6 * 4  # open batches, and the two behind them
-    assert loader.stats().frames_decoded < len(dataset)
+    assert loader.stats().packets_decoded < len(dataset)
     iterator.close()

@@ -31,7 +31,7 @@ SECONDS = 5.0  # of a refusal; FFmpeg waits 20 s for the first packet of a sessi
 OPENERS = {
     "media/opening.py": ["r"],
     "testing/samples.py": ["w"],
-    "prepare/write.py": ["w"],
+    "prepare/encoding/write.py": ["w"],
     "compare/exercise/exercise_sources.py": ["r"],
 }
 

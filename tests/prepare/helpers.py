@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from framefeed import VideoDecoder
 from framefeed.catalog import Catalog
-from framefeed.prepare.options import Options
-from framefeed.prepare.task import Outcome, Task, prepare_video
+from framefeed.prepare.encoding.task import Task, TaskResult, prepare_video
+from framefeed.prepare.options import PrepareOptions
 
 QUICK = {"h264": "ultrafast", "hevc": "ultrafast", "vp9": "8", "av1": "10"}
 
 
-def prepare_one(path: Path, folder: Path, **options: Any) -> Outcome:
+def prepare_one(path: Path, folder: Path, **options: Any) -> TaskResult:
     """Prepares a video with a quick preset."""
     chosen = {"preset": QUICK[options.get("codec", "h264")], **options}
     catalog = Catalog.build([path], folder / "one.arrow", progress=False)
     assert catalog.report == []
-    return prepare_video(Task(0, catalog.path, 0, path.stem, f"{folder}/made-", Options(**chosen), 2))
+    return prepare_video(Task(0, catalog.path, 0, path.stem, f"{folder}/made-", PrepareOptions(**chosen), 2))
 
 
 def prepared(path: Path, folder: Path, **options: Any) -> Path:
@@ -34,7 +34,7 @@ def prepared(path: Path, folder: Path, **options: Any) -> Path:
 
 def in_this_process(
     tasks: Sequence[Task], num_workers: int, advance: Callable[[int, int], None]
-) -> Generator[Outcome, None, None]:
+) -> Generator[TaskResult, None, None]:
     """Stands for ``prepare_all``."""
     for task in tasks:
         yield prepare_video(task)

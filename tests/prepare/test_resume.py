@@ -16,8 +16,8 @@ import pytest
 
 from framefeed import prepare
 from framefeed.prepare import api
+from framefeed.prepare.encoding.task import Task, TaskResult, prepare_video
 from framefeed.prepare.record import Record
-from framefeed.prepare.task import Outcome, Task, prepare_video
 from framefeed.testing.samples import write_clip
 from prepare.helpers import content, in_this_process
 
@@ -85,7 +85,7 @@ def test_interrupted(videos: Path, expected: dict[str, bytes], tmp_path: Path) -
     wait_for(out, 1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
+    assert (process.returncode, err) == (130, "framefeed: interrupted; rerun the same command to resume\n")
     found = content(out)
     assert all(found[name] == expected[name] for name in found if not name.startswith("."))
     assert [name for name in found if name.startswith(".") and name.endswith(".mp4")] == []  # no half file
@@ -143,9 +143,9 @@ def test_ended_before_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_fails_is_tried_again(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(tasks: list[Task], *_: Any) -> Generator[Outcome, None, None]:
+    def failing(tasks: list[Task], *_: Any) -> Generator[TaskResult, None, None]:
         for task in tasks:
-            yield Outcome(task.number, error="out of luck") if task.stem == "1" else prepare_video(task)
+            yield TaskResult(task.number, error="out of luck") if task.stem == "1" else prepare_video(task)
 
     monkeypatch.setattr(api, "prepare_all", failing)
     result = prepare.run(videos, tmp_path / "out", **QUICK)

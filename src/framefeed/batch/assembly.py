@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = [
     "MASK",
     "MISSING",
-    "Arrangement",
     "Assembly",
+    "FrameLayout",
     "Place",
     "SampleRef",
     "SampleShape",
@@ -160,18 +160,18 @@ class Samples(Sequence[SampleRef]):
         return _NOT_DRAWN if self.draws is None else Draw(*self.draws[row].tolist())
 
 
-class Arrangement(Protocol):
+class FrameLayout(Protocol):
     """Which frames of which files each sample is made of."""
 
-    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The files and the frames that samples are made of, a row for each sample."""
 
 
 def locate_samples(
-    arrangement: Arrangement, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
+    frame_layout: FrameLayout, samples: NDArray[np.int64], seed: int, epoch: int, *, draws: bool
 ) -> Samples:
     """Finds the frames and draws the random numbers of samples, where they are needed."""
-    return Samples(samples, *arrangement.slots(samples), draw_all(samples, seed, epoch) if draws else None)
+    return Samples(samples, *frame_layout.frame_refs(samples), draw_all(samples, seed, epoch) if draws else None)
 
 
 def draw_all(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.float64]:

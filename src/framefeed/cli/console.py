@@ -1,4 +1,4 @@
-"""What all commands share: tables and JSON on stdout, progress and errors on stderr."""
+"""Terminal output of all commands: tables and JSON on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from framefeed._util.text import encodable
 
 __all__ = ["Report", "make_table", "print_error", "print_json", "print_lines", "print_table", "progress"]
 
-# Where stdout is a file or a pipe there is no width to respect; rich would assume 80 and cut paths into pieces.
+# If stdout is a file or a pipe there is no width limit; rich would assume 80 and wrap paths.
 PIPE_WIDTH = 200
 
 KEPT_WHOLE = 20  # characters
@@ -34,7 +34,7 @@ class Report(Protocol):
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leaves it to ``main``; rich would exit with a code that means something else here."""
+        """Leaves the exception to ``main``; rich would exit with another code."""
         raise BrokenPipeError
 
 
@@ -45,12 +45,12 @@ def _stdout() -> Console:
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
-    """A table; numbers are set to the right. Cells are shown as they are, brackets and all."""
+    """Creates a table with right-aligned numbers. Cells are plain text: markup is not interpreted."""
     table = Table(
         title=None if title is None else printable(title),
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        # As narrow as can be, so that the demo's table fits into 80 columns.
+        # As narrow as possible, so that the demo's table fits into 80 columns.
         pad_edge=False,
         collapse_padding=True,
     )
@@ -58,7 +58,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
     for place, name in enumerate(columns):
         cells = [line[place] for line in lines]
         numeric = bool(cells) and all(isinstance(cell, int | float) for cell in cells)
-        # Only columns of long cells give way where the terminal is narrow: paths wrap, numbers do not.
+        # In a narrow terminal only columns of long cells wrap: paths, not numbers.
         short = max((len(printable(cell)) for cell in cells), default=0) <= KEPT_WHOLE
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=short)
     for line in lines:
@@ -67,8 +67,8 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
 
 
 def printable(cell: object) -> Text:
-    """A cell's text: floats short, None as a dash, and what stdout cannot show, as names that are no valid Unicode,
-    escaped.
+    """Formats a cell: short floats, a dash for None, and escapes for what stdout cannot show, such as names that are
+    not valid Unicode.
     """
     if cell is None:
         return Text("–" if encodable("–", sys.stdout) == "–" else "-")
@@ -87,30 +87,30 @@ def print_table(table: Table) -> None:
 
 
 def print_lines(*lines: str) -> None:
-    """Prints lines on stdout, unwrapped; an end of line within one is escaped."""
+    """Prints lines on stdout, unwrapped; line ends within a line are escaped."""
     sys.stdout.write("".join(f"{encodable(line, sys.stdout)}\n" for line in lines))
 
 
 def print_json(value: Any) -> None:
-    """Prints JSON on stdout. Numbers that JSON does not have (NaN) would be a mistake, and are refused."""
+    """Prints JSON on stdout. Rejects numbers that JSON lacks (NaN)."""
     text = json.dumps(value, indent=2, allow_nan=False)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that JSON leaves
 
 
 def print_error(error: Exception) -> None:
-    """One line on stderr that names the file."""
+    """Prints one line on stderr that names the file."""
     text = str(error)
-    if isinstance(error, OSError) and error.filename is not None:  # the operating system's, on something of ours
+    if isinstance(error, OSError) and error.filename is not None:  # raised by the operating system
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     sys.stderr.write(f"framefeed: {encodable(' '.join(text.splitlines()), sys.stderr)}\n")
 
 
 @contextmanager
 def progress(description: str = "", *, show: bool = True) -> Iterator[Report]:
-    """A bar on stderr while the block runs, where stderr is a terminal.
+    """Shows a bar on stderr while the block runs, if stderr is a terminal.
 
     Yields:
-        A function to call with the steps done, all steps, and a word on the present one.
+        A function of the steps done, the total number of steps, and a word on the present one.
     """
     with ProgressBar(description, None, show=None if show else False) as bar:
         yield bar.update

@@ -1,4 +1,4 @@
-"""A ``VideoIndex`` as plain values: what ``framefeed info`` prints."""
+"""Conversion of a ``VideoIndex`` to plain values, for ``framefeed info``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["describe", "group_sizes"]
 
 
 def describe(index: VideoIndex) -> dict[str, Any]:
-    """Everything that JSON can hold of an index."""
+    """Returns everything in an index that JSON can hold."""
     return {
         "file": index.path,
         "stream": _stream(index),
@@ -33,7 +33,7 @@ def describe(index: VideoIndex) -> dict[str, Any]:
 
 
 def group_sizes(table: PacketTable) -> NDArray[np.int64]:
-    """How many frames decode from each random-access point, for those that frames decode from."""
+    """Returns the number of frames that decode from each random-access point, if any do."""
     import numpy as np
 
     return np.unique(table.start[table.frames], return_counts=True)[1].astype(np.int64)
@@ -100,7 +100,7 @@ def _groups(table: PacketTable) -> dict[str, Any]:
     numbers = np.arange(len(table))
     points = np.flatnonzero(table.start == numbers)
     latest = points[np.searchsorted(points, numbers, side="right") - 1]
-    # Leading pictures come after a random-access point and decode from the one before it: the group is open.
+    # Leading pictures follow a random-access point and decode from the one before it: the group is open.
     leading = table.start < latest
     sizes = group_sizes(table)
     return {

@@ -1,4 +1,4 @@
-"""Two runs of one comparison: whether they say the same."""
+"""Agreement of two runs of one comparison."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from framefeed.compare.results import Row, counted, counts, grouped, place_of, r
 
 __all__ = ["TIED", "Agreement", "agreement"]
 
-# Readers that are nearer to each other than this are as fast as one another: another run may turn them round.
+# Readers closer than this are equally fast: another run may rank them the other way.
 TIED = 1.05
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two runs have in common.
+    """Agreement of two runs.
 
     Attributes:
-        pairs: Two readers in one comparison, with right frames in both runs.
-        ranked: Those of them that are apart in both runs, and not as fast as one another.
-        turned: Which of these are ranked the other way, in words.
-        largest_change: Of the ratio of two readers, as 0.1 for 10 %.
+        pairs: Number of reader pairs in one comparison, with right frames in both runs.
+        ranked: Number of these that clearly differ in both runs.
+        turned: Those ranked the other way, in words.
+        largest_change: Largest change of the ratio of two readers, as 0.1 for 10 %.
         largest: Where that was, in words.
     """
 
@@ -33,11 +33,11 @@ class Agreement:
     largest: str
 
     def as_json(self) -> dict[str, Any]:
-        """For the results."""
+        """Returns the agreement as plain values."""
         return asdict(self) | {"tied_below": TIED, "largest_change": round(self.largest_change, 4)}
 
     def sentences(self) -> list[str]:
-        """What there is to say."""
+        """Describes the agreement in sentences."""
         if not self.pairs:
             return ["The two runs have nothing in common: compare the same videos, cases and readers."]
         told = f"{counted(self.pairs, 'pair')} of readers, {self.ranked} of them more than {TIED - 1:.0%} apart"

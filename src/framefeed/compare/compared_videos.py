@@ -1,4 +1,4 @@
-"""The videos that readers are compared on: the user's own, or clips that are generated once and kept."""
+"""Videos to compare readers on: the user's own, or generated and cached clips."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from framefeed.compare.truth import Painted, Seen, Truth
+from framefeed.compare.truth import DecodedTruth, PaintedTruth, Truth
 from framefeed.index.bitstream import PacketKind
 from framefeed.index.video_index import VideoIndex
 from framefeed.testing.samples import write_clip
 from framefeed.testing.scenes import scene_painter
 from framefeed.types import Orientation
 
-__all__ = ["REFERENCES", "TINY", "Video", "generate", "open_video"]
+__all__ = ["REFERENCES", "TINY", "ComparedVideo", "generate", "open_video"]
 
 
 @dataclass(frozen=True)
-class Video:
-    """A video that readers are compared on.
+class ComparedVideo:
+    """A video to compare readers on.
 
     Attributes:
-        name: What tables call it.
-        path: Where it is.
-        truth: Tells wrong frames of it.
-        num_frames: How many it has.
-        facts: The rest, for the results.
+        name: Name in tables.
+        path: The file.
+        truth: Detects wrong frames.
+        num_frames: Number of frames.
+        facts: Other properties, for the results.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Video:
     facts: dict[str, Any]
 
 
-# Ordinary encoder settings; one scene at four group sizes, so that the cost of a random frame can be seen to grow.
+# Ordinary encoder settings; one scene with four group sizes, to show how the cost of a random frame grows.
 REFERENCES: dict[str, dict[str, Any]] = {
     "h264_gop12": {"gop": 12, "bframes": 2},
     "h264_gop30": {"gop": 30, "bframes": 2},
@@ -51,14 +51,16 @@ TINY = ("h264_gop12", "h264_gop60")
 _COMMON = {"frames": 500, "width": 640, "height": 360}
 
 
-def generate(folder: Path, names: Sequence[str], report: Callable[[int, int], None], **changes: Any) -> list[Video]:
-    """Reference clips, encoded where they are not there yet.
+def generate(
+    folder: Path, names: Sequence[str], report: Callable[[int, int], None], **changes: Any
+) -> list[ComparedVideo]:
+    """Generates reference clips that do not exist yet.
 
     Args:
-        folder: Where they are kept.
-        names: Which of ``REFERENCES``.
-        report: Is told how many there are.
-        changes: Arguments of ``write_clip`` instead of the usual ones.
+        folder: Folder of the clips.
+        names: Some of ``REFERENCES``.
+        report: Called with the number of clips done, and their total.
+        changes: Arguments of ``write_clip`` that replace the defaults.
     """
     videos = []
     for number, name in enumerate(names):
@@ -69,26 +71,26 @@ def generate(folder: Path, names: Sequence[str], report: Callable[[int, int], No
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_clip(path, threads=2, painter=scene_painter(spec["width"], spec["height"]), **spec)
-        videos.append(_video(name, path, Painted(), generated=True))
+        videos.append(_video(name, path, PaintedTruth(), generated=True))
     report(len(names), len(names))
     return videos
 
 
-def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> Video:
-    """One of the user's videos.
+def open_video(path: Path, name: str, last_frame: Callable[[int], int]) -> ComparedVideo:
+    """Opens one of the user's videos.
 
     Args:
         path: The file.
-        name: What tables are to call it.
-        last_frame: For a number of frames, the last one that will be asked for: what lies behind it is not looked at.
+        name: Name in tables.
+        last_frame: Returns, for a number of frames, the last frame requested; frames after it are not decoded.
     """
     index = VideoIndex.scan(path)
     turned = index.stream.orientation != Orientation()
-    truth = Seen(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
+    truth = DecodedTruth(path, min(index.num_frames, last_frame(index.num_frames) + 32), turned=turned)
     return _video(name, path, truth, generated=False, index=index)
 
 
-def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: VideoIndex | None = None) -> Video:
+def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: VideoIndex | None = None) -> ComparedVideo:
     index = index or VideoIndex.scan(path)
     stream, packets = index.stream, index.packets
     _, lengths = np.unique(packets.start[packets.frames], return_counts=True)
@@ -103,4 +105,4 @@ def _video(name: str, path: Path, truth: Truth, *, generated: bool, index: Video
         "seconds": round(float(index.duration_seconds), 3),
         "generated": generated,
     }
-    return Video(name, path, truth, index.num_frames, facts)
+    return ComparedVideo(name, path, truth, index.num_frames, facts)

@@ -1,4 +1,4 @@
-"""What is measured: which frames are asked for in each case, the same for every reader."""
+"""Configuration of a comparison, and the frames requested in each case, equal for all readers."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ __all__ = ["CASES", "MODES", "Config", "requests"]
 
 CASES = {
     "random": "batches of frames anywhere in the video",
-    "single": "one frame anywhere, request by request",
+    "single": "one frame anywhere per request",
     "in-order": "batches of frames one after the other, from the start",
-    "clips": "runs of frames that begin anywhere",
+    "clips": "runs of frames that start anywhere",
     "every": "every n-th frame from the start, in batches",
 }
 MODES = ("best", "seek", "stream")
 
-# A single frame is a small request, and reading in order is about the long run, so there are more of them.
+# Single frames are small requests, and sequential reading is about long runs, so both make more requests.
 MORE = {"single": 4, "in-order": 4}
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to measure.
+    """Configuration of a comparison.
 
     Attributes:
         readers: Names of readers, or ``module:Class``.
         cases: Names of cases.
-        batch_sizes: Frames of a request; clips and single frames have their own.
-        devices: Where frames are to be.
-        mode: How readers look for frames; ``"best"`` tries both, and takes what is right and faster.
-        repeat: Timings of each.
-        max_batches: Requests of a timing; four times as many of single frames and in order.
-        least_seconds: They are made again until a timing has taken that long: short ones are not to be trusted.
+        batch_sizes: Frames in a request; clips and single frames have their own.
+        devices: Devices of the frames.
+        mode: Access mode of readers; ``"best"`` tries both, and uses the faster one with right frames.
+        repeat: Number of timings of each.
+        max_batches: Requests in a timing; four times as many for single frames and in order.
+        least_seconds: Requests are repeated until a timing takes that long: short timings are unreliable.
         frame_skip: The n of every n-th frame.
-        clip_length: Frames of a clip.
-        seed: Chooses the random frames.
-        timeout: Seconds that a timing may take.
+        clip_length: Frames in a clip.
+        seed: Seed of the random frames.
+        timeout: Time limit of a timing, in seconds.
     """
 
     readers: tuple[str, ...]
@@ -62,37 +62,37 @@ class Config:
         ):
             unknown = [value for value in values if value not in possible]
             if unknown:
-                raise ValueError(f"{name}: {unknown[0]!r} is not known; possible: {', '.join(possible)}")
+                raise ValueError(f"{name}: unknown {unknown[0]!r}; expected {', '.join(possible)}")
         for name in ("repeat", "max_batches", "frame_skip", "clip_length"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.least_seconds <= self.timeout:
-            raise ValueError(f"least_seconds is in 0..timeout, got {self.least_seconds}")
+            raise ValueError(f"least_seconds must be in 0..timeout, got {self.least_seconds}")
         if not self.batch_sizes or min(self.batch_sizes) < 1:
-            raise ValueError(f"batch sizes are at least 1, got {self.batch_sizes}")
+            raise ValueError(f"batch sizes must be at least 1, got {self.batch_sizes}")
         for name in ("readers", "cases", "devices"):
             if not getattr(self, name):
-                raise ValueError(f"{name}: give at least one")
+                raise ValueError(f"{name} is empty: name at least one")
 
     def sizes(self, case: str) -> tuple[int, ...]:
-        """The batch sizes that a case is measured with."""
+        """Returns the batch sizes of a case."""
         if case == "single":
             return (1,)
         return (self.clip_length,) if case == "clips" else self.batch_sizes
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the configuration as plain values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
 def requests(case: str, num_frames: int, size: int, config: Config) -> list[list[int]]:
-    """The frames of each request of a case, the same whenever this is asked.
+    """Returns the frames of each request of a case; deterministic.
 
     Args:
-        case: Its name.
-        num_frames: Of the video.
-        size: Frames of a request, as far as there are so many.
-        config: The rest.
+        case: Name of the case.
+        num_frames: Number of frames in the video.
+        size: Frames in a request, if the video has as many.
+        config: The configuration.
     """
     if num_frames < 1:
         return []

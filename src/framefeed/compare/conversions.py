@@ -1,4 +1,4 @@
-"""Ways in which libraries turn a decoded picture into RGB: nearly all by libswscale, with different settings."""
+"""Conversions of decoded pictures to RGB as libraries do them: nearly all by libswscale, with different settings."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from numpy.typing import NDArray
 
 from framefeed.convert.cpu.swscale import scaler_for
 
-__all__ = ["WAYS", "Conversion", "conversions", "turn"]
+__all__ = ["WAYS", "RgbConversion", "conversions", "turn"]
 
 # libswscale: bicubic, bilinear, fast bilinear, nearest; plain, accurate, with chroma at full width, both.
 _SCALERS = (0x4, 0x2, 0x1, 0x10)
 _EXTRAS = (0, 0x40000, 0x2000, 0x42000)
-_MATRICES = (0, 5, 1)  # that of the picture, BT.601, BT.709
-_ALIGN = 64  # bytes of a line: libswscale may write up to the next multiple
+_MATRICES = (0, 5, 1)  # the picture's own, BT.601, BT.709
+_ALIGN = 64  # line alignment in bytes: libswscale may write up to the next multiple
 
 WAYS = tuple(itertools.product((False, True), range(4)))
-"""The ways to turn a picture: mirrored or not, and quarter turns."""
+"""Orientations of a picture: mirrored or not, and quarter turns."""
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """One way to RGB.
+class RgbConversion:
+    """A conversion to RGB.
 
     Attributes:
-        flags: Of libswscale; None is PyAV's ``to_ndarray``.
-        matrix: By ISO number; 0 is that of the picture.
-        full_range: None is what the picture says.
-        swapped: Whether libswscale makes BGR, which is not the same there.
+        flags: Flags of libswscale; None for PyAV's ``to_ndarray``.
+        matrix: ISO number of the matrix; 0 for the picture's own.
+        full_range: None for the picture's own range.
+        swapped: True if libswscale writes BGR, which gives different values.
     """
 
     flags: int | None
@@ -41,7 +41,7 @@ class Conversion:
     swapped: bool = False
 
     def __call__(self, frame: Any) -> NDArray[np.uint8]:
-        """The (height, width, 3) picture of a frame of PyAV."""
+        """Converts a PyAV frame to a (height, width, 3) array."""
         if self.flags is None or frame.format.has_palette:
             plain: NDArray[np.uint8] = frame.to_ndarray(format="rgb24")
             return plain
@@ -61,18 +61,18 @@ class Conversion:
         return made[..., ::-1] if self.swapped else made
 
 
-def conversions(*, likely: bool = False) -> Iterator[Conversion]:
-    """All that are known, or those that most libraries have."""
-    yield Conversion(None)
+def conversions(*, likely: bool = False) -> Iterator[RgbConversion]:
+    """Yields all known conversions, or those of most libraries."""
+    yield RgbConversion(None)
     if likely:
         choices = itertools.product((None,), (0, 5), (False, True), _EXTRAS[:2], _SCALERS[:2])
     else:
         choices = itertools.product((None, True, False), _MATRICES, (False, True), _EXTRAS, _SCALERS)
     for full, matrix, swapped, extra, scaler in choices:
-        yield Conversion(scaler | extra, matrix, full, swapped)
+        yield RgbConversion(scaler | extra, matrix, full, swapped)
 
 
 def turn(picture: NDArray[np.uint8], way: tuple[bool, int]) -> NDArray[np.uint8]:
-    """A picture mirrored and turned."""
+    """Mirrors and rotates a picture."""
     mirrored, turns = way
     return np.rot90(picture[:, ::-1] if mirrored else picture, turns)

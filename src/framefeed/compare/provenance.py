@@ -15,12 +15,12 @@ __all__ = ["age", "machine", "of_other_code", "sources", "stamped", "versions"]
 
 
 def stamped(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of results with the digest of the code that it was measured with."""
+    """Returns a row of results with the digest of the code that produced it."""
     return {**row, "source": source_digest()}
 
 
 def sources(document: Mapping[str, Any]) -> dict[str, str | None]:
-    """The digest of each part of a file of results by its name; None where it was not noted."""
+    """Returns the source digest of each part of a results file by name; None if it was not recorded."""
     rows = document.get("results", document.get("runs"))
     found: dict[str, str | None] = {}
     if isinstance(rows, list):
@@ -34,19 +34,19 @@ def sources(document: Mapping[str, Any]) -> dict[str, str | None]:
     return found
 
 
-# What tells the rows of a file of results from one another.
+# Keys that distinguish the rows of a results file.
 _NAMES = ("reader", "name", "case", "on", "video", "batch_size", "device", "container", "disk")
 
 
 def of_other_code(document: Mapping[str, Any]) -> list[str]:
-    """The parts of a file of results that were measured with other code than is here."""
+    """Returns the parts of a results file that were measured with other code than the present."""
     return [name for name, digest in sources(document).items() if digest != source_digest()]
 
 
 def age(document: Mapping[str, Any]) -> str:
-    """A sentence about the code behind a table of results; in bold where it is not all the code that is here.
+    """Describes the code behind a table of results; in bold if it is not entirely the present code.
 
-    It does not name the present code: it is the same after each further change.
+    The present code's digest is not named, so the text does not change with every further change.
     """
     digests = list(dict.fromkeys(sources(document).values()))
     named = ", ".join("not noted" if digest is None else f"`{digest}`" for digest in digests) or "not noted"
@@ -57,7 +57,7 @@ def age(document: Mapping[str, Any]) -> str:
 
 
 def machine(cpus: int) -> dict[str, Any]:
-    """What the numbers were measured on; ``cpus`` of 0 are all."""
+    """Describes the machine; ``cpus`` of 0 stands for all."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -72,6 +72,6 @@ def machine(cpus: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that was measured."""
+    """Returns the versions of everything measured."""
     packages = ("framefeed", "av", "torch", "numpy", "torchcodec", "decord2", "opencv-python-headless")
     return {"python": platform.python_version(), **installed_versions(packages)}

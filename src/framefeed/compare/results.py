@@ -1,4 +1,4 @@
-"""Who was faster, by how much, and what may be said of it: the results of ``framefeed bench`` in words."""
+"""Conclusions from the results of ``framefeed bench``, in words."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One case on one video at one batch size on one device: the best of ours against the best of the others.
+    """One case on one video at one batch size on one device: our best row against the best other one.
 
-    Only rows that count are here, see `counts`; a reader that was tried in both modes is taken at its better one.
+    Contains only rows that count, see `counts`; a reader tested in both modes is represented by its faster one.
 
     Attributes:
         case, device: Those of the rows.
         what: The comparison, in words.
         ours, other: The rows.
-        passed_over: Whether one with wrong frames was faster than the best of the others, which may be easily beaten.
+        passed_over: True if a reader with wrong frames was faster than the best other one, which may then be weak.
     """
 
     case: str
@@ -60,20 +60,20 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast ours is."""
+        """Speed of ours relative to the other."""
         return ratio_of(self.ours, self.other)
 
     @property
     def close(self) -> bool:
-        """Whether the repeats of the two overlap, so that another run could rank them the other way."""
+        """True if the repeats of the two overlap, so that another run could rank them the other way."""
         (low, high), (other_low, other_high) = (spread(row) for row in (self.ours, self.other))
         return low <= other_high and other_low <= high
 
 
 def headline(document: dict[str, Any]) -> list[str]:
-    """What came out, in sentences of plain text, the most important one first.
+    """Summarises the results in sentences of plain text, the most important one first.
 
-    Rows with wrong frames or errors count for nobody. Ratios are to the fastest other reader, in each comparison anew.
+    Rows with wrong frames or errors do not count. Ratios are to the fastest other reader of each comparison.
     """
     rows = rows_of(document)
     if not rows:
@@ -119,7 +119,7 @@ def headline(document: dict[str, Any]) -> list[str]:
         )
     words_of = {
         "wrong": "Wrong frames, never counted as fast",
-        "untested": "Untested, as frames cannot be told apart, and not counted",
+        "untested": "Untested, as frames look alike, and not counted",
         "failed": "Failed",
     }
     for state, words in words_of.items():
@@ -143,9 +143,9 @@ def _without_comparison(document: dict[str, Any]) -> str:
 
 
 def ratio_of(ours: Row, other: Row) -> float:
-    """How many times as fast one reader was as another.
+    """Returns the speed of one reader relative to another.
 
-    Timings were taken in turns, so what disturbed one round disturbed both: the median of the rounds' ratios is less
+    Timings are taken in turns, so a disturbance of one round affects both: the median of the rounds' ratios is less
     noisy than the ratio of the medians.
     """
     rates, others = ours.get("rates") or [], other.get("rates") or []
@@ -155,12 +155,12 @@ def ratio_of(ours: Row, other: Row) -> float:
 
 
 def rows_of(document: dict[str, Any]) -> list[Row]:
-    """All results."""
+    """Returns all rows."""
     return document.get("results") or []
 
 
 def state_of(row: Row) -> str:
-    """Result of a row: right, wrong, failed, unchecked (not compared) or untested (cannot be told)."""
+    """Returns the state of a row: right, wrong, failed, unchecked (not compared) or untested (frames look alike)."""
     if row.get("wrong"):
         return "wrong"
     if row.get("error"):
@@ -171,14 +171,14 @@ def state_of(row: Row) -> str:
 
 
 def counts(document: dict[str, Any], row: Row) -> bool:
-    """Whether a row may be called fast: its frames were right, or nobody looked and its reader is known to be exact."""
+    """Returns True if a row counts: its frames were right, or unchecked and its reader is known to be exact."""
     exact = {reader["name"] for reader in document.get("readers") or [] if reader.get("exact")}
     state = state_of(row)
     return bool(row.get("median")) and (state == "right" or (state == "unchecked" and row["reader"] in exact))
 
 
 def comparisons(document: dict[str, Any]) -> list[Comparison]:
-    """Ours against the others, wherever both count."""
+    """Compares ours with the others, wherever both count."""
     pairs = []
     for group in grouped(rows_of(document), place_of):
         good = sorted((row for row in group if counts(document, row)), key=lambda row: -row["median"])
@@ -198,50 +198,50 @@ def comparisons(document: dict[str, Any]) -> list[Comparison]:
 
 
 def place_of(row: Row) -> tuple[Any, ...]:
-    """What has to be the same for two rows to be compared."""
+    """Returns the key that two comparable rows share."""
     return row["case"], row["video"], row["batch_size"], row["device"]
 
 
 def spread(row: Row) -> tuple[float, float]:
-    """The slowest and the fastest timing."""
+    """Returns the slowest and the fastest timing."""
     low, high = row.get("min"), row.get("max")
     return (row["median"] if low is None else low), (row["median"] if high is None else high)
 
 
 def setting_of(row: Row) -> str:
-    """How many frames are asked for at a time, in words."""
+    """Describes the batch size, in words."""
     if row["case"] == "single":
         return "one frame at a time"
     return f"{row['batch_size']} frames each" if row["case"] == "clips" else f"batches of {row['batch_size']}"
 
 
 def wrong_words(row: Row) -> str:
-    """How many frames were wrong, in words."""
+    """Describes the number of wrong frames, in words."""
     return f"wrong: {row.get('wrong') or 0:,} of {row.get('checked') or 0:,}"
 
 
 def times(ratio: float) -> str:
-    """A ratio, in words."""
+    """Formats a ratio, in words."""
     return f"{ratio:.2f}x" if ratio < 9.995 else f"{number(ratio)}x"
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things, in words."""
+    """Formats a number of things, in words."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def case_of(row: Row) -> str:
-    """The case of a row."""
+    """Returns the case of a row."""
     return str(row["case"])
 
 
 def distinct(values: Iterable[T]) -> list[T]:
-    """Each value once, in order."""
+    """Returns each value once, in order."""
     return list(dict.fromkeys(values))
 
 
 def grouped(values: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
-    """Values with the same key together, in the order of their first ones."""
+    """Groups values by key, in order of first occurrence."""
     groups: dict[Any, list[T]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)

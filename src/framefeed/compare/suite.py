@@ -1,4 +1,4 @@
-"""Measures readers in turn, and keeps what was found on disk after every step."""
+"""Measures readers in turns, and saves the results after every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from framefeed._util.atomic_write import write
 from framefeed._util.versions import installed_version
-from framefeed.compare.compared_videos import Video
+from framefeed.compare.compared_videos import ComparedVideo
 from framefeed.compare.config import Config, requests
 from framefeed.compare.provenance import machine, stamped
 from framefeed.compare.reader_process import Job, ReaderFailed, Timed, Worker, reader_class
@@ -28,25 +28,25 @@ from framefeed.compare.truth import Wrong
 __all__ = ["FORMAT", "Bench", "find_readers"]
 
 FORMAT = "framefeed bench 1"
-EXAMPLES = 8  # wrong frames that are named
-FAR_SLOWER = 4.0  # times as long as another mode: no need to wait for the end
-FEW = 4  # frames that modes are tried with
-LEAST_LIMIT = 5.0  # seconds that are waited for it all the same
-BEGIN_LIMIT = 20.0  # seconds that the first request may take, with what is done once
+EXAMPLES = 8  # wrong frames to list
+FAR_SLOWER = 4.0  # a mode that takes this many times as long as another is given up
+FEW = 4  # frames to try modes with
+LEAST_LIMIT = 5.0  # seconds before a mode is given up
+BEGIN_LIMIT = 20.0  # time limit of the first request, in seconds, including one-time setup
 
 
 @dataclass
-class Entry:
+class CaseReader:
     """One reader in one case.
 
     Attributes:
         worker: Its process.
-        jobs: What it does in each mode that is tried.
-        mode: The one that is timed.
-        checked, wrong: Frames that were looked at, and those that were wrong, in that mode.
-        tested: Whether wrong ones would have been noticed.
+        jobs: Its job in each mode to try.
+        mode: The mode to time.
+        checked, wrong: Number of checked and of wrong frames in that mode.
+        tested: True if wrong frames would have been noticed.
         runs: Timings.
-        error: Why there are none.
+        error: Error message if there are none.
     """
 
     worker: Worker
@@ -58,10 +58,10 @@ class Entry:
     runs: list[Timed] = field(default_factory=list)
     error: str | None = None
 
-    def prepare(self, video: Video) -> None:
-        """Checks all frames in each mode, and takes the fastest one that is right, or else the fastest.
+    def prepare(self, video: ComparedVideo) -> None:
+        """Checks all frames in each mode, and selects the fastest right mode, or else the fastest.
 
-        A mode that takes much longer than one that is right is given up: some libraries would take minutes.
+        A mode that is much slower than a right one is given up: some libraries would take minutes.
         """
         best: tuple[bool, float] | None = None
         limit: float | None = None
@@ -86,43 +86,43 @@ class Entry:
             self.error = "; ".join(dict.fromkeys(errors))
 
     def _begin(self, mode: str, job: Job, expected: float, limit: float) -> None:
-        """Makes the first request of a mode: decoders are made then, and kernels compiled, which says nothing of it.
+        """Makes the first request of a mode, which creates decoders and compiles kernels and is not representative.
 
         Raises:
-            ReaderFailed: It takes long even when that is done.
+            ReaderFailed: The mode is slow even after that.
         """
         if mode == "seek" and max(LEAST_LIMIT, limit) < expected < float(
             "inf"
-        ):  # each frame by itself, so this is no guess
+        ):  # one frame per request: the expectation is reliable
             raise ReaderFailed(f"would take {expected:.0f} s")
         least = max(1.0, limit / len(job.requests))
         if self.worker.read(job, BEGIN_LIMIT) > least:
             self.worker.read(job, least)
 
     def _likely_fastest_first(self) -> list[tuple[str, Job, float]]:
-        """The modes by how long a few frames take, and how long all would by that. That is no more than a guess."""
+        """Sorts modes by estimated duration, from the time of a few frames."""
         if len(self.jobs) == 1:
             return [(mode, job, 0.0) for mode, job in self.jobs.items()]
         seconds: dict[str, float] = {}
         for mode, job in self.jobs.items():
             part = replace(job, requests=[job.requests[-1][:FEW]], least_seconds=0.0)
             try:
-                self.worker.time(part)  # what is done once, as loading libraries, does not count
+                self.worker.time(part)  # excludes one-time setup, such as loading libraries
                 seconds[mode] = self.worker.time(part).seconds * job.num_frames / part.num_frames
-            except ReaderFailed:  # the check will tell
+            except ReaderFailed:  # reported by the check
                 seconds[mode] = float("inf")
         return sorted(((mode, job, seconds[mode]) for mode, job in self.jobs.items()), key=lambda found: found[2])
 
     def time(self) -> None:
-        """Takes a timing."""
+        """Makes one timing."""
         if self.error is None:
             try:
                 self.runs.append(self.worker.time(self.jobs[self.mode]))
             except ReaderFailed as error:
                 self.error = str(error)
 
-    def result(self, video: Video, case: str, size: int, device: str) -> dict[str, Any]:
-        """For the document."""
+    def result(self, video: ComparedVideo, case: str, size: int, device: str) -> dict[str, Any]:
+        """Returns the reader's row of the document."""
         job = self.jobs[self.mode]
         rates = [job.num_frames / run.seconds for run in self.runs] if self.error is None else []
         decoded = [run.decoded / max(1, job.num_frames) for run in self.runs if run.decoded is not None]
@@ -155,33 +155,33 @@ class Entry:
 class _Cell:
     """One case on one video at one batch size on one device."""
 
-    video: Video
+    video: ComparedVideo
     case: str
     size: int
     device: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CaseReader] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return f"{self.video.name}, {self.case}"
 
     def results(self) -> list[dict[str, Any]]:
-        """Of the readers that have any."""
+        """Returns the rows of readers with results."""
         have = (entry for entry in self.entries if entry.runs or entry.error)
         return [stamped(entry.result(self.video, self.case, self.size, self.device)) for entry in have]
 
 
 class Bench:
-    """A comparison.
+    """A comparison of readers.
 
     Args:
-        config: What to measure.
-        videos: On what.
-        output: The JSON file; written after every case, each time as a whole.
-        command: How it was started, for the document.
-        search: Where modules of the user's own readers are looked for.
-        num_threads: Of decoders; 0 leaves it to each library.
-        known: What ``find_readers`` gives.
+        config: The configuration.
+        videos: The videos.
+        output: The JSON file, written after every case, atomically.
+        command: The command line, for the document.
+        search: Folders with modules of the user's own readers.
+        num_threads: Decoder threads; 0 uses each library's default.
+        known: Result of ``find_readers``.
 
     Attributes:
         document: The results so far.
@@ -190,7 +190,7 @@ class Bench:
     def __init__(
         self,
         config: Config,
-        videos: Sequence[Video],
+        videos: Sequence[ComparedVideo],
         output: Path,
         *,
         command: str = "",
@@ -223,7 +223,7 @@ class Bench:
         """Measures everything.
 
         Args:
-            report: Is told the steps done, the steps in all, and what is being done.
+            report: Called with the steps done, the total number of steps, and a description.
         """
         cells = [
             _Cell(video, case, size, device)
@@ -236,7 +236,7 @@ class Bench:
         done = itertools.count()
         try:
             self.save()
-            # All is gone through once, then again: what disturbs the machine for a minute does not decide a case.
+            # All cases are timed once, then again: a disturbance of a minute does not decide a case.
             for turn in range(self._config.repeat):
                 for cell in cells:
                     if not turn:
@@ -256,45 +256,45 @@ class Bench:
         for name, worker in self._workers.items():
             if asked and cell.device in reader_class(name).devices:
                 report(f"{cell.name}: checking {name}")
-                entry = Entry(worker, self._jobs(name, cell.video, cell.device, asked))
+                entry = CaseReader(worker, self._jobs(name, cell.video, cell.device, asked))
                 entry.prepare(cell.video)
                 cell.entries.append(entry)
 
     def _time(self, cell: _Cell, turn: int, report: Callable[[str], None]) -> None:
-        """A timing of each reader. They take turns, so that nobody is always the one after the slowest."""
+        """Makes one timing of each reader. The order rotates, so that no reader always follows the slowest."""
         for place in range(len(cell.entries)):
             entry = cell.entries[(place + turn) % len(cell.entries)]
             report(f"{cell.name}: {entry.worker.reader}")
             entry.time()
 
-    def _jobs(self, name: str, video: Video, device: str, asked: list[list[int]]) -> dict[str, Job]:
+    def _jobs(self, name: str, video: ComparedVideo, device: str, asked: list[list[int]]) -> dict[str, Job]:
         modes = reader_class(name).modes
         chosen = modes if self._config.mode == "best" else (self._config.mode,)
         least = self._config.least_seconds
         return {mode: Job(video.path, mode, device, asked, self._num_threads, least) for mode in chosen}
 
     def save(self) -> None:
-        """Writes the document; whoever reads it sees the old one or the new one."""
+        """Writes the document, atomically."""
         self.document["took_seconds"] = round(time.monotonic() - self._begin, 1)
         write(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n", parents=True)
 
 
 def find_readers() -> list[dict[str, Any]]:
-    """All readers, those that cannot be used with the reason.
+    """Returns all readers, with reasons for unusable ones.
 
-    Asked in another process: libraries that are loaded only to see whether they can be would change this one.
+    Runs in another process: loading all libraries to check them would affect this one.
     """
     command = [sys.executable, "-m", "framefeed", "readers", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     try:
         found: list[dict[str, Any]] = json.loads(done.stdout)["readers"]
     except (ValueError, KeyError) as error:
-        raise RuntimeError(f"`framefeed readers` does not answer: {done.stderr.strip()[-300:]}") from error
+        raise RuntimeError(f"`framefeed readers` failed: {done.stderr.strip()[-300:]}") from error
     return found
 
 
 def _describe(found: Sequence[dict[str, Any]], config: Config) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Versions of everything that is measured, and all readers."""
+    """Returns the versions of everything measured, and all readers."""
     versions = {"python": platform.python_version()}
     for package in ("framefeed", "torch", "numpy", "av"):
         versions[package] = installed_version(package) or "unknown"

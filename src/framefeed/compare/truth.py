@@ -1,15 +1,15 @@
-"""Which frame a picture really is.
+"""Identification of the frame that a picture shows.
 
-Generated clips have the number in their pixels. Other videos are decoded from start to end, and each picture that a
-reader returns is compared with the pictures of that decode at full size, in the conversion to RGB that the reader uses.
+Generated clips have the number in their pixels. Other videos are decoded from start to end, and each picture of a
+reader is compared with the pictures of that decode at full size, in the reader's conversion to RGB.
 
-Nearly all readers convert by libswscale. Which of its settings a reader has is found on the video itself: the setting
-with which its pictures are those of the decode bit for bit, whichever frames they are. Then a picture that differs in
-one value is another frame. Where no setting gives a reader's pictures exactly, as on a GPU, there is a tolerance: how
-far its pictures are from the nearest ones at most. A frame is then right where it is the only one within the tolerance.
+Nearly all readers convert with libswscale. A reader's settings are found on the video itself: those with which its
+pictures equal pictures of the decode bit for bit, whichever frames they are. Then a picture that differs in one value
+is another frame. If no settings reproduce a reader's pictures exactly, as on a GPU, there is a tolerance: the largest
+distance of its pictures from the nearest ones. A frame is then right if it is the only one within the tolerance.
 
-Pictures that cannot be told apart prove nothing. A reader whose pictures are right and could be other frames as well is
-neither right nor wrong, but untested.
+Identical pictures prove nothing. A reader whose pictures are right but could be other frames as well is neither right
+nor wrong, but untested.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ import av.error
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.compare.conversions import WAYS, Conversion, conversions, turn
+from framefeed.compare.conversions import WAYS, RgbConversion, conversions, turn
 from framefeed.errors import InvalidFile
 from framefeed.media.media import PathMedia
 from framefeed.media.opening import open_input
 from framefeed.testing.scenes import read_strip
 
-__all__ = ["Look", "Painted", "Pictures", "Seen", "Sight", "Truth", "Verdict", "Wrong"]
+__all__ = ["DecodedTruth", "Look", "PaintedTruth", "Pictures", "Sight", "Truth", "Verdict", "Wrong"]
 
-NEAR = 16  # neighbours on either side that a frame is compared with
-ATTEMPTS = 6  # pictures that a conversion is looked for with
-MISSES = 2  # of these that may show nothing that is known
-LIMIT = 32  # levels of 255 that a conversion may be off; more is another picture
-MOST = 96  # frames that are compared within a tolerance, which takes long
+NEAR = 16  # neighbours on either side to compare a frame with
+ATTEMPTS = 6  # pictures used to find a conversion
+MISSES = 2  # of these that may match nothing
+LIMIT = 32  # largest error of a conversion, of 255 levels; more is another picture
+MOST = 96  # frames compared within a tolerance, which is slow
 
-_Way = tuple[Conversion, tuple[bool, int]]
+_Way = tuple[RgbConversion, tuple[bool, int]]
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A frame that is not the one that was asked for.
+    """A wrong frame.
 
     Attributes:
-        index: The frame that was asked for.
-        got: The one that came; None where it is none that is known.
+        index: The requested frame.
+        got: The returned frame; None if unknown.
     """
 
     index: int
@@ -59,12 +59,12 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Sight:
-    """A picture that a reader returned.
+    """A picture returned by a reader.
 
     Attributes:
-        request, place: Which of the pictures of which request.
-        index: The frame that was asked for.
-        seen: What is kept of it, as ``Truth.look`` gives it.
+        request, place: Its request, and its position there.
+        index: The requested frame.
+        seen: What ``Truth.look`` kept of it.
     """
 
     request: int
@@ -75,12 +75,12 @@ class Sight:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Judges a reader's pictures.
+    """Verdict on a reader's pictures.
 
     Attributes:
-        checked: Pictures that were looked at.
-        wrong: Those that are not the frames that were asked for.
-        tested: Whether wrong frames would have been noticed.
+        checked: Number of checked pictures.
+        wrong: The wrong frames.
+        tested: True if wrong frames would have been noticed.
     """
 
     checked: int
@@ -90,30 +90,30 @@ class Verdict:
 
 Look = Callable[[NDArray[np.uint8]], Any]
 Pictures = Callable[[Sight], NDArray[np.uint8]]
-"""Gives a picture again."""
+"""Reads a picture again."""
 
 
 class Truth(Protocol):
-    """Tells wrong frames."""
+    """Detects wrong frames."""
 
     @property
     def look(self) -> Look:
-        """Returns what to keep of a picture. Called in the reader's process."""
+        """Function that reduces a picture to what is compared. Runs in the reader's process."""
 
     def judge(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
-        """Compares what was seen with what should be there."""
+        """Compares the pictures seen with the expected frames."""
 
 
-class Painted:
-    """Of clips that `framefeed.testing.scenes` paints."""
+class PaintedTruth:
+    """Truth of clips painted by `framefeed.testing.scenes`."""
 
     @property
     def look(self) -> Look:
-        """The painted number."""
+        """Function that reads the painted number."""
         return _painted_number
 
     def judge(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
-        """Finds the frames whose painted number is another one."""
+        """Finds the frames with another painted number."""
         wrong = [Wrong(each.index, each.seen) for each in sights if each.seen != each.index]
         return Verdict(len(sights), wrong, bool(sights))
 
@@ -129,17 +129,17 @@ def _digest(picture: NDArray[np.uint8]) -> bytes:
     return blake2b(np.ascontiguousarray(picture).data, digest_size=16).digest()
 
 
-class Seen:
-    """Of any video, by comparison with a decode from its start.
+class DecodedTruth:
+    """Truth of any video, by comparison with a decode from its start.
 
     Args:
         path: The file.
-        num_frames: How many frames are looked at, those behind the last one that is asked for included.
-        turned: Whether the file says that pictures are to be turned or mirrored. Some libraries do so and some do not;
-            both are right.
+        num_frames: Number of frames to decode, including some after the last requested one.
+        turned: True if the file declares a rotation or mirroring. Some libraries apply it and some do not; both are
+            right.
 
     Raises:
-        InvalidFile: It cannot be decoded that far.
+        InvalidFile: The file cannot be decoded that far.
     """
 
     def __init__(self, path: Path, num_frames: int, *, turned: bool = False) -> None:
@@ -155,11 +155,11 @@ class Seen:
 
     @property
     def look(self) -> Look:
-        """A digest of the picture."""
+        """Function that computes a digest of the picture."""
         return _digest
 
     def _frames(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Frames of a linear decode with their numbers."""
+        """Yields numbered frames of a linear decode."""
         try:
             with open_input(PathMedia(self._path)) as container:
                 stream = container.streams.best("video")
@@ -168,12 +168,12 @@ class Seen:
                 decoded = islice(container.decode(stream), self._count if end is None else min(end, self._count))
                 yield from ((number, frame) for number, frame in enumerate(decoded) if number >= begin)
         except av.error.FFmpegError as error:
-            raise InvalidFile(self._path, f"cannot be decoded from its start to its end: {error}") from error
+            raise InvalidFile(self._path, f"cannot be decoded from start to end: {error}") from error
 
-    # --- conversions that are known ---------------------------------------------------------------------------------
+    # --- known conversions --------------------------------------------------------------------------------------------
 
     def judge(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
-        """Compares pictures exactly where the reader's conversion is found, and within a tolerance otherwise."""
+        """Compares pictures exactly if the reader's conversion is found, and within a tolerance otherwise."""
         if not sights:
             return Verdict(0, [], False)
         way = self._find(sights, pictures)
@@ -194,7 +194,7 @@ class Seen:
         return Verdict(len(sights), wrong, tested)
 
     def _find(self, sights: Sequence[Sight], pictures: Pictures) -> _Way | None:
-        """The conversion that explains most pictures, and at least half of them, as frames of this video."""
+        """Finds the conversion that explains most pictures, and at least half of them, as frames of this video."""
         best, most = None, 0
         left = list(sights)
         tried: list[_Way] = []
@@ -229,7 +229,7 @@ class Seen:
         return len({each.seen for each in sights} & set(self._digests[way]))
 
     def _matching(self, picture: NDArray[np.uint8], index: int, tried: Sequence[_Way]) -> _Way | None:
-        """A conversion that makes a picture of that frame, or of one near it."""
+        """Returns a conversion that reproduces a picture from that frame or a near one."""
         own = ((frame, conversions()) for _, frame in self._frames(index, index + 1))
         near = ((frame, conversions(likely=True)) for _, frame in self._frames(index - NEAR, index + NEAR + 1))
         for frame, every in itertools.chain(own, near):
@@ -241,7 +241,7 @@ class Seen:
                         return way
         return None
 
-    # --- others -----------------------------------------------------------------------------------------------------
+    # --- unknown conversions ------------------------------------------------------------------------------------------
 
     def _within_tolerance(self, sights: Sequence[Sight], pictures: Pictures) -> Verdict:
         different = {(each.index, each.seen): each for each in sights}
@@ -252,7 +252,7 @@ class Seen:
         distances = self._distances(chosen, pictures, conversion, turned)
         nearest = [min(most for most, _, _ in found.values()) for found in distances]
         within = max(nearest)
-        if within > LIMIT:  # some are no frames of this video, or none is, as far as can be seen
+        if within > LIMIT:  # some or all pictures are not frames of this video
             within = max((each for each in nearest if each <= LIMIT), default=0)
         within += 1 + within // 2
         wrong, tested = [], True
@@ -276,13 +276,13 @@ class Seen:
         return Verdict(len(chosen), wrong, tested and told)
 
     def _nearest(self, sight: Sight, pictures: Pictures) -> _Way:
-        """The conversion that comes nearest to a reader's, by one picture."""
+        """Returns the conversion nearest to a reader's, by one picture."""
         picture = pictures(sight).astype(np.int16)
 
         def distance(frame: Any, way: _Way) -> float:
             return _distance(picture, turn(way[0](frame), way[1]))[1]
 
-        plain = [(Conversion(None), turned) for turned in self._ways]
+        plain = [(RgbConversion(None), turned) for turned in self._ways]
         frames = [frame for _, frame in self._frames(sight.index - NEAR, sight.index + NEAR + 1)]
         if not frames:
             return plain[0]
@@ -290,9 +290,9 @@ class Seen:
         return min(((conversion, first[1]) for conversion in conversions()), key=lambda way: distance(frame, way))
 
     def _distances(
-        self, sights: Sequence[Sight], pictures: Pictures, conversion: Conversion, turned: tuple[bool, int]
+        self, sights: Sequence[Sight], pictures: Pictures, conversion: RgbConversion, turned: tuple[bool, int]
     ) -> list[dict[int, tuple[float, float, bytes]]]:
-        """For each picture and each frame near: the largest and the mean difference, and a digest of the frame."""
+        """Returns, for each picture and near frame: the largest and the mean difference, and the frame's digest."""
         found: list[dict[int, tuple[float, float, bytes]]] = [{} for _ in sights]
         kept: dict[int, NDArray[np.int16]] = {}
         for number, frame in self._frames():
@@ -309,7 +309,7 @@ class Seen:
 
 
 def _distance(picture: NDArray[np.int16], other: NDArray[np.uint8]) -> tuple[float, float]:
-    """The largest and the mean difference of two pictures; infinite for other shapes."""
+    """Returns the largest and the mean difference of two pictures; infinite for different shapes."""
     if picture.shape != other.shape:
         return math.inf, math.inf
     difference = np.abs(picture - other)

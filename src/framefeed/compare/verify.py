@@ -1,11 +1,11 @@
-"""Proof on your own files: frames read at random and in order against a linear decode, bit for bit.
+"""Verification on your own files: compares random and sequential access with a linear decode, bit for bit.
 
-The linear decode is the truth: one thread, from the first packet to the last, nothing skipped. Pictures are compared
-in the decoder's own pixel format, before any conversion. Only digests of the linear decode are kept, so that memory
-does not grow with the length of the file.
+The linear decode is the truth: one thread, from the first packet to the last, nothing skipped. Pictures are compared in
+the decoder's own pixel format, before any conversion. Only digests of the linear decode are kept, so memory does not
+grow with the length of the file.
 
-In a damaged file, the frames that cannot be decoded are listed. A linear decode leaves out pictures of damaged packets;
-these keep their numbers nevertheless, so pictures are compared by their packets.
+In a damaged file, the frames that cannot be decoded are listed. A linear decode omits pictures of damaged packets, but
+these keep their numbers, so pictures are matched by packet.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from framefeed.index.video_index import VideoIndex
 from framefeed.media.media import Media, PathMedia
 from framefeed.media.native import NativeFrame
 
-__all__ = ["DamagedFrame", "Difference", "Progress", "VerifyResult", "verify_file"]
+__all__ = ["DamagedFrame", "FrameDifference", "Progress", "VerifyResult", "verify_file"]
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)``: pictures decoded so far and in all."""
 
 Access = Literal["random", "sequential"]
 
-# Pictures of one request: enough to fill several groups and threads, and few enough to hold at any size.
+# Pictures of one request: enough to fill several groups and threads, and few enough for any size.
 MAX_REQUEST = 32
 MAX_REQUEST_BYTES = 256 << 20
 
-MAX_DIFFERENCES = 1000  # a file that is wrong from start to end does not need a longer list
+MAX_DIFFERENCES = 1000  # enough for a file that is wrong from start to end
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A frame that is not the linear decode's.
+class FrameDifference:
+    """A frame that differs from the linear decode.
 
     Attributes:
-        frame: Its number in presentation order.
-        access: How it was read.
-        reason: What is wrong with it.
+        frame: Frame number in presentation order.
+        access: Access mode.
+        reason: The difference.
     """
 
     frame: int
@@ -65,8 +65,8 @@ class DamagedFrame:
     """A frame that cannot be decoded exactly.
 
     Attributes:
-        frame: Its number in presentation order.
-        reason: What is wrong with its data.
+        frame: Frame number in presentation order.
+        reason: The damage.
     """
 
     frame: int
@@ -78,15 +78,15 @@ class DamagedFrame:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a comparison found.
+    """Result of a verification.
 
     Attributes:
         path: The file.
-        num_frames: Frames by the index.
-        linear_frames: Frames by the linear decode.
-        random_frames: The frames that were read at random, in the order they were asked for.
-        sequential_frames: How many frames were read in order.
-        differences: Frames that differ, the first of them if there are very many.
+        num_frames: Number of frames in the index.
+        linear_frames: Number of frames in the linear decode.
+        random_frames: Frames read at random, in request order.
+        sequential_frames: Number of frames read in order.
+        differences: Frames that differ; only the first ones if there are very many.
         damaged: All frames for which reading raises a ``DecodeError``, rising.
     """
 
@@ -95,12 +95,12 @@ class VerifyResult:
     linear_frames: int
     random_frames: tuple[int, ...]
     sequential_frames: int
-    differences: tuple[Difference, ...]
+    differences: tuple[FrameDifference, ...]
     damaged: tuple[DamagedFrame, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether the number of frames and every frame are the linear decode's."""
+        """True if the number of frames and every frame equal the linear decode."""
         return self.num_frames == self.linear_frames and not self.differences and not self.damaged
 
 
@@ -116,15 +116,15 @@ def verify_file(
 
     Args:
         path: The video.
-        sample: How many frames to read at random; None reads each one. In a file of long groups that takes time that
-            grows with the square of its length.
-        seed: Chooses the frames, their order and how many are asked for at once.
-        stream_index: Place of the stream among all streams of the file; None takes the best video stream.
+        sample: Number of frames to read at random; None reads all. With long groups, the time for all grows with the
+            square of the file's length.
+        seed: Seed of the frames, their order and the request sizes.
+        stream_index: Index of the stream among all streams of the file; None for the best video stream.
         progress: Called as pictures are decoded.
 
     Raises:
         SourceError: The file cannot be read.
-        InvalidFile: It is no video.
+        InvalidFile: The file is not a readable video.
     """
     media = PathMedia(path)
     index = VideoIndex.scan_media(media, stream_index=stream_index)
@@ -141,7 +141,7 @@ def verify_file(
         if frame is not None:
             truth[frame] = _digest(picture)
     decoder = VideoDecoder(path, index=index)
-    compare = _Comparison(decoder, truth, steps)
+    compare = _FrameComparison(decoder, truth, steps)
     compare.check_order(shown)
     limit = _request_limit(index)
     sizes = np.random.default_rng((seed, 1)).integers(1, limit + 1, size=len(chosen))
@@ -178,7 +178,7 @@ class _Steps:
             self.add(1)
 
 
-class _Comparison:
+class _FrameComparison:
     """Reads frames and compares their digests with the truth."""
 
     def __init__(self, decoder: VideoDecoder, truth: dict[int, bytes], steps: _Steps) -> None:
@@ -186,11 +186,11 @@ class _Comparison:
         self._truth = truth
         self._steps = steps
         self._whole: set[int] = set()
-        self.differences: list[Difference] = []
+        self.differences: list[FrameDifference] = []
         self.damaged: dict[int, str] = {}
 
     def check_order(self, shown: Iterable[int | None]) -> None:
-        """Compares the order of the linear decode's pictures with that of the numbers."""
+        """Compares the order of the linear decode's pictures with the frame numbers."""
         latest = -1
         for frame in shown:
             if frame is not None and frame < latest:
@@ -217,25 +217,25 @@ class _Comparison:
 
     def _refused(self, access: Access, frame: int, reason: str) -> None:
         if frame in self._whole:
-            self._differ(access, frame, f"it could be decoded before, now it cannot: {reason}")
+            self._differ(access, frame, f"decoding failed, but succeeded before: {reason}")
         self.damaged.setdefault(frame, reason)
 
     def _check(self, access: Access, frame: int, digest: bytes) -> None:
         self._whole.add(frame)
         if frame in self.damaged:
-            self._differ(access, frame, f"it could not be decoded before, now it can: {self.damaged[frame]}")
-        elif digest != self._truth.get(frame, digest):  # a linear decode may leave out what follows damage
+            self._differ(access, frame, f"decoding succeeded, but failed before: {self.damaged[frame]}")
+        elif digest != self._truth.get(frame, digest):  # a linear decode may omit frames after damage
             same = next((other for other, value in self._truth.items() if value == digest), None)
             reason = "its picture differs from the linear decode's"
             self._differ(access, frame, reason if same is None else f"is frame {same} of the linear decode")
 
     def _differ(self, access: Access, frame: int, reason: str) -> None:
         if len(self.differences) < MAX_DIFFERENCES:
-            self.differences.append(Difference(frame, access, reason))
+            self.differences.append(FrameDifference(frame, access, reason))
 
 
 def _linear_decode(media: Media, index: VideoIndex) -> Iterator[tuple[int, NativeFrame]]:
-    """Every picture that one thread gets from start to end, with its packet's number; -1 where that is not known."""
+    """Yields every picture of a linear decode with one thread, with its packet number; -1 if unknown."""
     number = 0
     with open_container(media) as container:
         stream = container.streams[index.stream.stream_index]
@@ -246,7 +246,7 @@ def _linear_decode(media: Media, index: VideoIndex) -> Iterator[tuple[int, Nativ
             if packet.size:
                 packet.pts = packet.dts = number
                 number += 1
-            # A damaged packet shows nothing here. Random access is not so forgiving: it says which frame is lost.
+            # A damaged packet shows nothing here. Random access is stricter: it reports the lost frame.
             with contextlib.suppress(av.error.FFmpegError):
                 for picture in packet.decode():
                     yield -1 if picture.pts is None else picture.pts, NativeFrame.copy_of(picture)
@@ -260,13 +260,13 @@ def _digest(picture: NativeFrame) -> bytes:
 
 
 def _request_limit(index: VideoIndex) -> int:
-    """How many pictures of this size may be held at once."""
+    """Returns the number of pictures of this size that may be held at once."""
     largest_picture = index.stream.width * index.stream.height * 8  # four components of 16 bits
     return max(1, min(MAX_REQUEST, MAX_REQUEST_BYTES // max(1, largest_picture)))
 
 
 def _split(frames: list[int], sizes: list[int]) -> Iterator[list[int]]:
-    """Cuts a list into pieces of these sizes; the sizes add up to at least its length."""
+    """Cuts a list into parts of these sizes, which add up to at least its length."""
     start = 0
     for size in sizes:
         if start >= len(frames):

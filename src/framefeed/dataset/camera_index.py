@@ -1,4 +1,4 @@
-"""Which clips there are, and which files of which cameras: a JSON file or a dict, before any video is opened."""
+"""Multi-camera clip index: a JSON file or a dict becomes clips and their files, without opening any video."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DescribedClip", "choose_cameras", "describe_clips"]
 
 @dataclass(frozen=True, eq=False)
 class DescribedClip:
-    """What the index says of a clip, before any file is looked at."""
+    """A clip as the index describes it, before its files are checked."""
 
     folder: str
     num_frames: int | None
@@ -28,7 +28,7 @@ class DescribedClip:
 
 
 def describe_clips(clips: str | os.PathLike[str] | Mapping[str, Any]) -> list[DescribedClip]:
-    """The clips of an index, in its order."""
+    """Returns the clips of an index, in index order."""
     if isinstance(clips, Mapping):
         return list(_entries(clips, "the dict", [""]))
     path = os.fspath(clips)
@@ -37,11 +37,11 @@ def describe_clips(clips: str | os.PathLike[str] | Mapping[str, Any]) -> list[De
     except OSError as error:
         raise source_error(path, error) from None
     except UnicodeDecodeError:
-        raise InvalidFile(path, "is no JSON file: it is not text") from None
+        raise InvalidFile(path, "is not a JSON file: it is not text") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidFile(path, f"is no JSON: {error}") from None
+        raise InvalidFile(path, f"is not valid JSON: {error}") from None
     if not isinstance(content, dict):
-        raise InvalidFile(path, "is not as it should be: {video_dir: {clip_id: num_frames}}")
+        raise InvalidFile(path, "has another structure than {video_dir: {clip_id: num_frames}}")
     try:
         return list(_entries(content, path, [os.path.dirname(path), ""]))
     except FramefeedError:
@@ -51,23 +51,21 @@ def describe_clips(clips: str | os.PathLike[str] | Mapping[str, Any]) -> list[De
 
 
 def _entries(content: Mapping[str, Any], where: str, folders: Sequence[str]) -> Iterator[DescribedClip]:
-    """The clips of an index, in its order.
+    """Yields the clips of an index, in index order.
 
     Args:
         content: The index.
-        where: What it is called.
-        folders: Where to look for what is not absolute.
+        where: Name of the index in error messages.
+        folders: Folders in which relative paths are looked up.
     """
     if not content:
-        raise ValueError("no clips are given")
+        raise ValueError("the index has no clips")
     for folder, inside in content.items():
         if not isinstance(inside, Mapping) or not inside:
-            raise ValueError(
-                f"{folder!r} is given as {inside!r}, not with clips and their numbers of frames, or cameras and files"
-            )
+            raise ValueError(f"{folder!r} maps to {inside!r}; expected {{clip_id: num_frames}} or {{camera: file}}")
         files = [name for name, value in inside.items() if isinstance(value, str | os.PathLike)]
         if files and len(files) < len(inside):
-            raise ValueError(f"{folder!r} has files such as {files[0]!r}, and others that are none")
+            raise ValueError(f"{folder!r} mixes files such as {files[0]!r} with other values")
         if files:
             found = {camera: _found(os.fspath(file), folders, os.path.exists) for camera, file in inside.items()}
             yield DescribedClip(
@@ -78,7 +76,7 @@ def _entries(content: Mapping[str, Any], where: str, folders: Sequence[str]) -> 
             count = _count(f"{folder}/{name}", value)
             known, path = _found(os.path.join(folder, name), folders, os.path.isdir)
             if known is None:
-                raise SourceError(path, f"no such folder, and {where} names it")
+                raise SourceError(path, f"no such folder (named in {where})")
             yield DescribedClip(known, count, _camera_files(known), where)
 
 
@@ -88,18 +86,18 @@ def _count(what: str, value: Any) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise ValueError(f"{what} has {value!r} frames; a whole number above 0 is possible")
+        raise ValueError(f"{what}: expected a positive number of frames, got {value!r}")
     return count
 
 
 def _found(path: str, folders: Sequence[str], there: Callable[[str], bool]) -> tuple[str | None, str]:
-    """Where something is, if it is anywhere; and where it should be."""
+    """Returns the existing path, or None, and the first candidate."""
     choices = [path] if os.path.isabs(path) else [os.path.join(folder, path) for folder in folders]
     return next(filter(there, choices), None), choices[0]
 
 
 def _camera_files(folder: str) -> dict[str, str]:
-    """The video files in a folder, by name."""
+    """Returns the video files of a folder, by camera name."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -111,26 +109,24 @@ def _camera_files(folder: str) -> dict[str, str]:
         if suffix.lower() not in VIDEO_SUFFIXES or name.startswith(".") or os.path.isdir(file):
             continue
         if camera in files:
-            raise InvalidFile(
-                folder, f"has two files of the camera {camera!r}: {os.path.basename(files[camera])}, {name}"
-            )
+            raise InvalidFile(folder, f"has two files for camera {camera!r}: {os.path.basename(files[camera])}, {name}")
         files[camera] = file
     if not files:
-        raise InvalidFile(folder, "has no video file; one for each camera is needed")
+        raise InvalidFile(folder, "has no video file; expected one file for each camera")
     return files
 
 
 def choose_cameras(described: Sequence[DescribedClip], cameras: Sequence[str] | None) -> tuple[str, ...]:
-    """The cameras that are meant: those that are named, or all that any clip has."""
+    """Returns the named cameras, or all cameras of all clips."""
     known = sorted({camera for each in described for camera in each.files})
     if cameras is None:
         return tuple(known)
     if isinstance(cameras, str):
-        raise ValueError(f"cameras is a list of names, not one: [{cameras!r}]")
+        raise ValueError(f"cameras must be a list of names, such as [{cameras!r}]")
     names = tuple(cameras)
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"cameras are one or more different names, got {list(names)}")
+        raise ValueError(f"cameras must be one or more distinct names, got {list(names)}")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"no clip has a camera {unknown[0]!r}; there are {', '.join(known)}")
+        raise ValueError(f"no clip has camera {unknown[0]!r}; available cameras: {', '.join(known)}")
     return names

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from framefeed._util.lazy_property import cached_property
 from framefeed._util.text import printable
-from framefeed.batch.assembly import MASK, MISSING, Arrangement, SampleRef, Samples, SampleShape, with_cameras
+from framefeed.batch.assembly import MASK, MISSING, FrameLayout, SampleRef, Samples, SampleShape, with_cameras
 from framefeed.batch.videos import Videos
 from framefeed.catalog import Catalog
 from framefeed.convert.desc import Changes, ProcessDesc
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 __all__ = ["Clip", "GetClipLabel", "MultiCameraDataset"]
 
 GetClipLabel = Callable[[str, int, Mapping[str, Changes]], Any]
-"""``get_label(clip, frame_index, changes)``: the label of the sample that begins with that frame of the clip."""
+"""``get_label(clip, frame_index, changes)``: returns the label of the sample that starts at that frame of the clip."""
 
 DEFAULT_TOLERANCE = 0.5  # of a frame's duration
 
 
 class Clip(NamedTuple):
-    """What is known of a clip.
+    """A clip of the dataset.
 
     Attributes:
-        name: Its folder, or what the dict calls it.
-        files: For each camera its file, None where it is missing.
-        num_frames: How many moments it has: frames of each camera, or those of the first where they go by time.
+        name: Its folder, or its key in the dict.
+        files: One file for each camera; None where it is missing.
+        num_frames: Number of moments: frames of each camera, or of the first camera with ``synchronise="time"``.
     """
 
     name: str
@@ -51,41 +51,42 @@ class Clip(NamedTuple):
 
 
 class MultiCameraDataset(FrameDataset):
-    """Clips that several cameras recorded at the same time, as samples of all their frames of one moment.
+    """Clips recorded by several cameras at the same time. A sample has the frames of all cameras.
 
-    A sample is a dict with one tensor for each name in ``processing``, with a dimension for the cameras in front:
-    (cameras, frames, 3, height, width) in the usual order of dimensions. With ``missing="mask"`` there is ``"mask"``,
-    too: which cameras of the sample are there. ``VideoLoader`` reads it, and so does ``torch.utils.data.DataLoader``.
+    A sample is a dict with one tensor for each name in ``processing``. Tensors have a leading dimension for cameras:
+    (cameras, frames, 3, height, width) in the default order of dimensions. With ``missing="mask"`` the sample also has
+    ``"mask"``: True for each camera that is present. Read it with ``VideoLoader`` or ``torch.utils.data.DataLoader``.
 
     Args:
         clips: A JSON file ``{video_dir: {clip_id: num_frames}}``, or the same as a dict: each clip is a folder
             ``video_dir/clip_id`` with one video file for each camera, named after it. Or ``{clip: {camera: file}}``.
-            What is not absolute is looked for beside the JSON file, then in the working directory.
-        cameras: The cameras to take, in this order; None takes all that any clip has, by name.
-        sequence_length: Frames of a sample, of each camera.
-        frame_stride: From one frame of a sequence to the next.
-        synchronise: ``"number"`` shows the frames of equal number together; ``"time"`` shows with each frame of the
-            first camera that is there the one of each other camera that is nearest in time. Of a clip's number of
-            frames, it counts for the first camera then.
-        tolerance_seconds: How far these may lie apart; None for half of a frame's duration, of the slower camera.
-        missing: What becomes of a camera whose file is missing, cannot be indexed, has too few frames or none near
-            enough: ``"error"``, or ``"mask"`` to fill in zeros (black in RGB) and say so. A frame that cannot be
-            decoded is an error in any case.
-        processing: What is made of a sequence, by name.
+            Relative paths are resolved against the folder of the JSON file, then against the working directory.
+        cameras: The cameras to use, in this order; None uses all cameras of all clips, sorted by name.
+        sequence_length: Number of frames of each camera in a sample.
+        frame_stride: Distance between consecutive frames of a sample.
+        synchronise: ``"number"`` combines frames of equal number. ``"time"`` takes the frames of the first camera that
+            is present, and from every other camera the frame nearest in time; the clip's number of frames then counts
+            for the first camera.
+        tolerance_seconds: Largest time difference for ``"time"``; None allows half of the slower camera's frame
+            duration.
+        missing: Handling of a camera whose file is missing, cannot be indexed, is too short or has no frame near
+            enough: ``"error"`` raises, ``"mask"`` fills in zeros (black in RGB) and sets the mask. A frame that fails
+            to decode is always an error.
+        processing: Output descriptions, by name.
         get_label: ``get_label(clip, frame_index, changes)`` with the clip's name and the number of the first frame.
-        catalog: A ``Catalog``, or its path, so that files are not scanned.
-        seed: For random crops and flips, which are the same for all cameras of a sample.
+        catalog: A ``Catalog`` or its path; avoids scanning the files.
+        seed: Seed of random crops and flips; all cameras of a sample share them.
         device, fallback: As for ``VideoDataset``.
 
     Attributes:
-        cameras: Their names.
-        clips: What was found. Clips without a whole sequence have no samples, and there is a warning.
-        report: What is missing, and why, where that is not an error.
+        cameras: Camera names.
+        clips: The clips found. Clips shorter than one sequence have no samples and cause a warning.
+        missing_cameras: Messages about missing cameras and frames, with ``missing="mask"``.
 
     Raises:
-        SourceError: The JSON file or a folder is not there.
-        InvalidFile: The JSON file is not as it should be, or a camera is missing.
-        ValueError: An argument is not possible.
+        SourceError: The JSON file or a folder does not exist.
+        InvalidFile: The JSON file has the wrong structure, or a camera is missing.
+        ValueError: An argument is invalid.
     """
 
     def __init__(
@@ -106,27 +107,27 @@ class MultiCameraDataset(FrameDataset):
         fallback: Fallback = None,
     ) -> None:
         if synchronise not in ("number", "time"):
-            raise ValueError(f'synchronise is "number" or "time", not {synchronise!r}')
+            raise ValueError(f'synchronise must be "number" or "time", got {synchronise!r}')
         if missing not in ("error", "mask"):
-            raise ValueError(f'missing is "error" or "mask", not {missing!r}')
+            raise ValueError(f'missing must be "error" or "mask", got {missing!r}')
         length, stride = operator.index(sequence_length), operator.index(frame_stride)
         if length < 1 or stride < 1:
-            raise ValueError(f"sequence_length and frame_stride are at least 1, got {length}, {stride}")
+            raise ValueError(f"sequence_length and frame_stride must be at least 1, got {length}, {stride}")
         if tolerance_seconds is not None and not tolerance_seconds >= 0:
-            raise ValueError(f"tolerance_seconds is at least 0, got {tolerance_seconds}")
+            raise ValueError(f"tolerance_seconds must be at least 0, got {tolerance_seconds}")
         described = describe_clips(clips)
         self.cameras = choose_cameras(described, cameras)
         super().__init__(SampleShape(length, len(self.cameras)), processing, seed, device, fallback)
         if MASK in self.processing:
-            raise ValueError(f"{MASK!r} is where masks go; choose another name")
+            raise ValueError(f"processing cannot use the name {MASK!r}: it is reserved for masks")
         self.sequence_length = length
         self.get_label = get_label
         self.missing = missing
-        self.report: list[str] = []
+        self.missing_cameras: list[str] = []
         if catalog is not None and not isinstance(catalog, Catalog):
             catalog = Catalog.open(catalog)
-        find = _Finder(catalog, self.cameras, missing, synchronise, self.report)
-        match = _Matching(synchronise, tolerance_seconds, missing, self.report)
+        find = _Finder(catalog, self.cameras, missing, synchronise, self.missing_cameras)
+        match = _Matching(synchronise, tolerance_seconds, missing, self.missing_cameras)
         self.clips: list[Clip] = []
         files, tables = [], []
         for each in described:
@@ -139,32 +140,32 @@ class MultiCameraDataset(FrameDataset):
             tables.append(table)
         self._indexes = find.indexes
         self.filenames = tuple(index.path for index in self._indexes)
-        self._slots = _Slots(files, tables, length, stride)
-        short = [self.clips[clip].name for clip in np.flatnonzero(self._slots.counts == 0).tolist()]
+        self._camera_frames = _CameraFrames(files, tables, length, stride)
+        short = [self.clips[clip].name for clip in np.flatnonzero(self._camera_frames.counts == 0).tolist()]
         if short:
             more = f" and {len(short) - 3} more" if len(short) > 3 else ""
-            text = f"{len(short)} clips have no whole sequence: {', '.join(short[:3])}{more}"
+            text = f"{len(short)} clips are shorter than one sequence: {', '.join(short[:3])}{more}"
             warnings.warn(printable(text), stacklevel=2)
         self.videos = self._open_videos()
 
     @property
-    def arrangement(self) -> Arrangement:
-        """Which frames of which files samples are made of."""
-        return self._slots
+    def frame_layout(self) -> FrameLayout:
+        """Mapping of samples to files and frames."""
+        return self._camera_frames
 
     @cached_property
     def layout(self) -> Layout:
-        """Where samples lie, for orders: the files are clips, groups those of their first camera."""
-        counts = self._slots.counts
+        """Positions of samples, for orders: clips are files, and the first camera's GOPs are groups."""
+        counts = self._camera_frames.counts
         return Layout(int(counts.sum()), (np.cumsum(counts) - counts)[counts > 0], self._groups)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Samples of each clip."""
-        return self._slots.counts
+        """Number of samples of each clip."""
+        return self._camera_frames.counts
 
     def index_of(self, file: int) -> VideoIndex:
-        """The index of a file, by its number."""
+        """Returns the index of a file, by its number."""
         return self._indexes[file]
 
     @property
@@ -174,22 +175,22 @@ class MultiCameraDataset(FrameDataset):
 
     @property
     def has_mask(self) -> bool:
-        """Whether slots of samples may be empty."""
+        """True if samples may have missing frames."""
         return self.missing == "mask"
 
     def locate(self, sample: int) -> tuple[str, int]:
-        """The clip of a sample, and the number of its first frame."""
-        clips, firsts = self._slots.locate([self.checked_number(sample)])
+        """Returns the clip of a sample and the number of its first frame."""
+        clips, firsts = self._camera_frames.locate([self.checked_number(sample)])
         return self.clips[int(clips[0])].name, int(firsts[0])
 
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
-        """What ``get_label`` says of a sample."""
+        """Calls ``get_label``."""
         assert self.get_label is not None
         clip, first = self.locate(sample.number)
         return self.get_label(clip, first, changes)
 
     def finish(self, batch: dict[str, Tensor], samples: Samples) -> dict[str, Any]:
-        """The batch with a dimension for cameras behind that for samples, and masks."""
+        """Adds the camera dimension after the sample dimension, and masks."""
         finished: dict[str, Any] = dict(with_cameras(batch, self.processing, len(self.cameras)))
         if self.has_mask:
             finished[MASK] = torch.from_numpy(self.shape.mask(samples.frames, self.shown)).to(self.device)
@@ -200,10 +201,10 @@ class MultiCameraDataset(FrameDataset):
 
     def _groups(self) -> NDArray[np.int64]:
         parts, first = [], 0
-        for clip, count in enumerate(self._slots.counts.tolist()):
+        for clip, count in enumerate(self._camera_frames.counts.tolist()):
             if not count:
                 continue
-            file, frames = self._slots.first_camera(clip)
+            file, frames = self._camera_frames.first_camera(clip)
             packets = self._indexes[file].packets
             starts = packets.start[packets.frames[np.maximum(frames[:count], 0)]]
             groups = np.concatenate([[0], np.cumsum(np.diff(starts) != 0)])
@@ -218,13 +219,13 @@ class MultiCameraDataset(FrameDataset):
 # --- samples -------------------------------------------------------------------------------------------------------
 
 
-class _Slots:
-    """Which frames of which files each sample is made of.
+class _CameraFrames:
+    """Maps samples to files and frames.
 
     Args:
-        files: For each clip the numbers of its cameras' files.
-        tables: For each clip the frames of its cameras that belong together, a row for each moment.
-        length, stride: Of sequences.
+        files: For each clip, the file numbers of its cameras.
+        tables: For each clip, one row for each moment with the frame of each camera.
+        length, stride: Length and stride of sequences.
     """
 
     def __init__(self, files: list[list[int]], tables: list[NDArray[np.int64]], length: int, stride: int) -> None:
@@ -239,13 +240,13 @@ class _Slots:
         self._ends = np.cumsum(self.counts, dtype=np.int64)
 
     def locate(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The clip of each sample, and the number of its first moment."""
+        """Returns the clip of each sample and its first moment."""
         numbers = np.asarray(samples, np.int64)
         clips = np.searchsorted(self._ends, numbers, side="right").astype(np.int64, copy=False)
         return clips, numbers - (self._ends[clips] - self.counts[clips])
 
-    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The files and the frames that samples are made of, a row for each sample."""
+    def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the files and the frames of samples, one row for each sample."""
         clips, firsts = self.locate(samples)
         moments = (self._first_moments[clips] + firsts)[:, None] + self._steps
         frames = self._moments[moments].swapaxes(1, 2).reshape(len(clips), self._files.shape[1] * len(self._steps))
@@ -253,23 +254,23 @@ class _Slots:
         return np.where(frames == MISSING, MISSING, files), frames
 
     def first_camera(self, clip: int) -> tuple[int, NDArray[np.int64]]:
-        """The file of a clip's first camera that is there, and its frame at each moment."""
+        """Returns the file of a clip's first present camera, and its frame at each moment."""
         camera = int(np.argmax(self._files[clip] != MISSING))
         return int(self._files[clip, camera]), self._tables[clip][:, camera]
 
 
 class _Finder:
-    """Finds the files of clips, and looks into them.
+    """Finds and indexes the files of clips.
 
     Args:
-        catalog: Has them, or None.
-        cameras: Their names.
-        missing: What becomes of one that is missing.
-        by: What goes together.
-        report: Is told of those that are missing.
+        catalog: Catalog of the files, or None.
+        cameras: Camera names.
+        missing: ``"error"`` or ``"mask"``.
+        by: ``"number"`` or ``"time"``.
+        report: Receives messages about missing cameras.
 
     Attributes:
-        indexes: All that were found.
+        indexes: Indexes of all files found.
     """
 
     def __init__(
@@ -283,7 +284,7 @@ class _Finder:
         self.indexes: list[VideoIndex] = []
 
     def clip(self, described: DescribedClip) -> tuple[list[int], int]:
-        """For each camera of a clip the number of its file, and how many frames are to be had of them."""
+        """Returns the file number of each camera of a clip, and the clip's number of moments."""
         numbers: list[int] = []
         lengths: list[int] = []
         for camera in self._cameras:
@@ -293,7 +294,7 @@ class _Finder:
                 self._miss(error)
                 numbers.append(MISSING)
                 continue
-            if self._by == "number" or not lengths:  # by time, the first one's frames are what counts
+            if self._by == "number" or not lengths:  # by time, only the length of the first camera counts
                 self._check_length(described, index)
                 lengths.append(index.num_frames)
             numbers.append(len(self.indexes))
@@ -307,15 +308,13 @@ class _Finder:
         file = described.files.get(camera)
         if file is None:
             has = ", ".join(sorted(described.files)) or "none"
-            raise InvalidFile(described.folder, f"has no file of the camera {camera!r}; it has {has}")
+            raise InvalidFile(described.folder, f"has no file for camera {camera!r}; found {has}")
         return VideoIndex.scan(file) if self._catalog is None else self._catalog[file]
 
     def _check_length(self, described: DescribedClip, index: VideoIndex) -> None:
         expected = described.num_frames
         if expected is not None and index.num_frames < expected:
-            self._miss(
-                InvalidFile(index.path, f"has {index.num_frames} frames, not {expected} as {described.where} says")
-            )
+            self._miss(InvalidFile(index.path, f"has {index.num_frames} frames, but {described.where} says {expected}"))
 
     def _miss(self, error: FramefeedError) -> None:
         if self._missing == "error":
@@ -324,13 +323,13 @@ class _Finder:
 
 
 class _Matching:
-    """Finds the frames of several cameras that belong together.
+    """Matches the frames of several cameras.
 
     Args:
-        by: What goes together.
-        tolerance_seconds: How far apart in time.
-        missing: What becomes of frames that have no counterpart.
-        report: Is told of them.
+        by: ``"number"`` or ``"time"``.
+        tolerance_seconds: Largest time difference.
+        missing: ``"error"`` or ``"mask"``, for frames without a match.
+        report: Receives messages about frames without a match.
     """
 
     def __init__(self, by: str, tolerance_seconds: float | None, missing: str, report: list[str]) -> None:
@@ -340,7 +339,7 @@ class _Matching:
         self._report = report
 
     def table(self, clip: str, indexes: Sequence[VideoIndex | None], num_frames: int) -> NDArray[np.int64]:
-        """For each moment a row with the number of each camera's frame."""
+        """Returns one row for each moment, with the frame number of each camera."""
         if self._by == "number":
             return np.stack([self._by_number(index, num_frames) for index in indexes], 1)
         leader = next(index for index in indexes if index is not None)
@@ -357,7 +356,7 @@ class _Matching:
     def _by_time(
         self, clip: str, leader: VideoIndex, moments: NDArray[np.int64], index: VideoIndex | None
     ) -> NDArray[np.int64]:
-        """For each moment the frame that is nearest in time."""
+        """Returns, for each moment, the frame nearest in time."""
         if index is None:
             return np.full(len(moments), MISSING, np.int64)
         times = leader.pts_seconds(moments)
@@ -371,18 +370,18 @@ class _Matching:
         if far.any():
             moment = int(np.argmax(far))
             reason = (
-                f"has no frame within {tolerance:.4g} s of {times[moment]:.4g} s, when {leader.path} shows frame "
-                f"{moment}; the nearest is at {own[nearest[moment]]:.4g} s"
+                f"has no frame within {tolerance:.4g} s of {times[moment]:.4g} s, the time of frame {moment} of "
+                f"{leader.path}; the nearest is at {own[nearest[moment]]:.4g} s"
             )
             if self._missing == "error":
-                raise InvalidFile(index.path, f'{reason}; give a larger tolerance_seconds, or missing="mask"')
-            self._report.append(f"{index.path}: {reason} ({int(far.sum())} frames of {clip} in all)")
+                raise InvalidFile(index.path, f'{reason}; increase tolerance_seconds or use missing="mask"')
+            self._report.append(f"{index.path}: {reason} ({int(far.sum())} frames of {clip} affected)")
             nearest[far] = MISSING
         return nearest
 
 
 def _tolerance(leader: VideoIndex, index: VideoIndex) -> float:
-    """Half of a frame's duration, and the little that containers round times by."""
+    """Returns half of the slower frame duration, plus the rounding of container timestamps."""
     pair = (leader, index)
     seconds = max(float(np.median(each.frame_seconds(np.arange(each.num_frames)))) for each in pair)
     return DEFAULT_TOLERANCE * seconds + float(max(each.stream.time_base for each in pair))

@@ -1,4 +1,4 @@
-"""``VideoClipSampler``: a few clips at a time, read through in order or at random."""
+"""``VideoClipSampler``: batches of several clips, streamed in order or sampled at random."""
 
 from __future__ import annotations
 
@@ -16,44 +16,43 @@ from framefeed.plan.randomness import keys, whole_number
 
 __all__ = ["VideoClipSampler"]
 
-_CLIPS, _SAMPLES = 6, 7  # what keys are for; the numbers below are those of the orders
+_CLIPS, _SAMPLES = 6, 7  # purposes of random keys; lower numbers belong to the orders
 
 _POSSIBLE = ("stream", "random")
 
-# What has to be the same for a state to fit; the texts say what each is.
+# Fields that must match when a state is loaded, and their descriptions in errors.
 _SAME = {
     "group_num": "group_num",
     "frame_read_type": "frame_read_type",
     "shuffle": "shuffle",
     "seed": "seed",
     "drop_uneven": "drop_uneven",
-    "dataset": "clips or lengths of clips",
+    "dataset": "clips or clip lengths",
 }
 
 
 class VideoClipSampler(Sampler[list[int]]):
-    """Batches of one sample each of several clips, for ``batch_sampler=`` of a loader.
+    """Batch sampler with one sample of each of several clips; pass it as ``batch_sampler=``.
 
-    With ``"stream"`` the clips of a batch stay together and are read through from their first frame to their last; the
-    next clips follow. A batch has fewer samples where some of its clips have ended. With ``"random"`` every batch is
-    made of any samples of any clips. Each sample comes once an epoch.
+    With ``"stream"``, the clips of a batch stay together and are read from their first frame to their last; then the
+    next clips follow. A batch is smaller where some of its clips have ended. With ``"random"``, each batch has random
+    samples of all clips. Each sample occurs once an epoch.
 
-    Batches are the same for any number of ranks, which share them so that their numbers of batches differ by one at
-    most. For streams each rank reads one run of consecutive batches: a rank may begin, and another end, in the middle
-    of clips. For ``"random"`` ranks take turns.
+    Batches do not depend on the number of ranks, and ranks differ by at most one batch. For streams, each rank reads
+    one run of consecutive batches, which may begin and end in the middle of clips. For ``"random"``, ranks take turns.
 
     Args:
         dataset: A ``MultiCameraDataset``, or a ``VideoDataset`` whose files are the clips.
-        group_num: Clips of a batch.
+        group_num: Clips in a batch.
         frame_read_type: ``"stream"`` or ``"random"``.
-        shuffle: Whether clips (for streams) or samples come in another order each epoch.
-        seed: For these orders.
-        rank, world: Which of how many processes this is; None asks ``torch.distributed``, where it is used.
-        drop_uneven: Leaves out the epoch's last batches, fewer than there are ranks, so that all ranks have the same
-            number of batches, as ``DistributedDataParallel`` needs it.
+        shuffle: Shuffles clips (for streams) or samples in each epoch.
+        seed: Seed of the shuffling.
+        rank, world: Rank and number of ranks; None asks ``torch.distributed`` if it is initialised.
+        drop_uneven: Drops the last batches of an epoch if not every rank would get one, so that all ranks have equally
+            many batches, as ``DistributedDataParallel`` requires.
 
     Attributes:
-        epoch: The epoch that the next iteration is of; ``set_epoch`` changes it.
+        epoch: The epoch of the next iteration; change it with ``set_epoch``.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class VideoClipSampler(Sampler[list[int]]):
         drop_uneven: bool = False,
     ) -> None:
         if frame_read_type not in _POSSIBLE:
-            raise ValueError(f'frame_read_type is "stream" or "random", not {frame_read_type!r}')
+            raise ValueError(f'frame_read_type must be "stream" or "random", got {frame_read_type!r}')
         self.dataset = dataset
         self.group_num = whole_number("group_num", group_num, least=1)
         self.frame_read_type = frame_read_type
@@ -81,32 +80,32 @@ class VideoClipSampler(Sampler[list[int]]):
         self._skip = 0
         if drop_uneven and len(dataset) and not len(self):
             raise ValueError(
-                f"with drop_uneven nothing is left: there is not a batch for each of the {self.world} ranks; give a "
-                "smaller group_num, or fewer ranks"
+                f"drop_uneven leaves no batches: there are fewer batches than the {self.world} ranks; use a smaller "
+                "group_num or fewer ranks"
             )
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch. Where it is the one that a loaded state is of, the next iteration still goes on there."""
+        """Sets the epoch. A loaded position is kept if it belongs to this epoch."""
         if whole_number("epoch", epoch) != self.epoch:
             self.epoch = epoch
             self._skip = 0
 
     def state_dict(self, batches_done: int) -> dict[str, Any]:
-        """Where an epoch stands after that many of its batches, for ``load_state_dict``.
+        """Returns the position after that many batches of the epoch, for ``load_state_dict``.
 
-        Whoever reads the batches has to count them, from the epoch's beginning: workers are ahead of that.
+        The caller counts the batches it has used since the start of the epoch: worker processes read ahead of it.
         """
         done = whole_number("batches_done", batches_done)
         return {**self._identity(), "world": self.world, "epoch": self.epoch, "batches_done": done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on where the state was taken; a state of any rank will do.
+        """Resumes the next iteration at a saved position; the state of any rank works.
 
         Raises:
-            StateError: It belongs to another sampler, or was taken in mid-epoch with another number of ranks.
+            StateError: The state belongs to another sampler, or was taken in mid-epoch with another number of ranks.
         """
         if not isinstance(state, dict):
-            raise StateError("state", "is no state of a VideoClipSampler")
+            raise StateError("state", "is not a state of a VideoClipSampler")
         own = self._identity()
         different = [text for name, text in _SAME.items() if state.get(name) != own[name]]
         if different:
@@ -118,11 +117,11 @@ class VideoClipSampler(Sampler[list[int]]):
         if done and state.get("world") != self.world:
             raise StateError(
                 "state",
-                f"was taken in the middle of an epoch by {state.get('world')} ranks, here are {self.world}; the number "
-                "of ranks can change between epochs only",
+                f"was taken in mid-epoch with {state.get('world')} ranks, not {self.world}; the number "
+                "of ranks can only change between epochs",
             )
         if done > -(-self._count(epoch) // self.world):
-            raise StateError("state", f"is damaged: {done} batches are done of an epoch that has fewer")
+            raise StateError("state", f"is damaged: {done} batches are done, more than the epoch has")
         self.epoch, self._skip = epoch, done
 
     def _identity(self) -> dict[str, Any]:
@@ -136,7 +135,7 @@ class VideoClipSampler(Sampler[list[int]]):
         }
 
     def __len__(self) -> int:
-        """Batches of an epoch, on this rank."""
+        """Returns the number of batches of an epoch on this rank."""
         return len(self._share())
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -145,14 +144,14 @@ class VideoClipSampler(Sampler[list[int]]):
         yield from self._random(share) if self.frame_read_type == "random" else self._stream(share)
 
     def _share(self) -> range:
-        """The numbers of this rank's batches among those of the epoch."""
+        """Returns the batch numbers of this rank."""
         count = self._count(self.epoch)
         if self.frame_read_type == "random":
             return range(self.rank, count, self.world)
         return range(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
     def _count(self, epoch: int) -> int:
-        """Batches of an epoch, of all ranks together."""
+        """Returns the number of batches of an epoch, over all ranks."""
         if self.frame_read_type == "random":
             count = -(-len(self.dataset) // self.group_num)
         else:
@@ -174,7 +173,7 @@ class VideoClipSampler(Sampler[list[int]]):
             begin += length
 
     def _streams(self, epoch: int) -> list[tuple[NDArray[np.int64], int]]:
-        """The clips that are read together, and how many batches they give."""
+        """Returns the clips that are read together, and the number of their batches."""
         counts = self.dataset.counts
         used = np.flatnonzero(counts)
         order = used[self._mixed(len(used), epoch, _CLIPS)]
@@ -189,7 +188,7 @@ class VideoClipSampler(Sampler[list[int]]):
 
 def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
     if (rank is None) != (world is None):
-        raise ValueError("give both rank and world, or neither")
+        raise ValueError("rank and world must be given together")
     if rank is None or world is None:
         from torch import distributed
 
@@ -197,5 +196,5 @@ def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
             return 0, 1
         return distributed.get_rank(), distributed.get_world_size()
     if world < 1 or not 0 <= rank < world:
-        raise ValueError(f"rank is in 0..world-1, got rank {rank} of {world}")
+        raise ValueError(f"rank must be in 0..world-1, got rank {rank} of {world}")
     return rank, world

@@ -1,4 +1,4 @@
-"""``VideoDataset``: sequences of frames of many files, numbered through."""
+"""``VideoDataset``: fixed-length frame sequences from many files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from framefeed._util.text import printable
-from framefeed.batch.assembly import Arrangement, SampleRef, SampleShape
+from framefeed.batch.assembly import FrameLayout, SampleRef, SampleShape
 from framefeed.batch.videos import Videos
 from framefeed.catalog import Catalog
 from framefeed.catalog.catalog import BadFile
@@ -33,25 +33,25 @@ from framefeed.index import VideoIndex
 __all__ = ["GetLabel", "VideoDataset", "VideoSize", "video_size_from_file"]
 
 GetLabel = Callable[[str, int, Mapping[str, Changes]], Any]
-"""``get_label(filename, frame_index, changes)``: the label of the sample that begins with that frame."""
+"""``get_label(filename, frame_index, changes)``: returns the label of the sample that starts at that frame."""
 
 
 class VideoSize(NamedTuple):
-    """Width and height of a video's frames as they are shown, in pixels."""
+    """Displayed width and height of a video's frames, in pixels."""
 
     width: int
     height: int
 
 
 def video_size_from_file(filename: str | os.PathLike[str]) -> VideoSize:
-    """The size of a video's frames, turned as the file says."""
+    """Returns the display size of a video's frames, with the file's rotation applied."""
     height, width = VideoIndex.scan(filename).stream.display_size
     return VideoSize(width, height)
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a dataset, and how to find the index of each."""
+    """Files of a dataset, and lookup of their indexes."""
 
     names: tuple[str, ...]
     num_frames: NDArray[np.int64]
@@ -60,13 +60,13 @@ class _Files:
     numbers: tuple[int, ...] = ()
 
     def find(self, file: int) -> VideoIndex:
-        """The index of a file."""
+        """Returns the index of a file."""
         if self.catalog is not None:
             return self.catalog[self.numbers[file]]
         return self.indexes[file]
 
     def only(self, chosen: Sequence[int]) -> _Files:
-        """Without the others."""
+        """Returns a copy with the chosen files only."""
         return _Files(
             tuple(self.names[file] for file in chosen),
             self.num_frames[list(chosen)],
@@ -77,51 +77,51 @@ class _Files:
 
 
 class VideoDataset(FrameDataset):
-    """Sequences of frames of many video files.
+    """Fixed-length frame sequences from many video files.
 
-    Every frame that a whole sequence can begin with is a sample. Of two files of 100 frames and sequences of 5, samples
-    0 to 95 are the first file's and 96 to 191 the second's. With ``sequence_length=1`` the numbers of samples are those
-    of frames, counted through all files.
+    Every frame that can start a whole sequence is a sample. With two files of 100 frames and ``sequence_length=5``,
+    samples 0 to 95 are in the first file and 96 to 191 in the second. With ``sequence_length=1``, sample numbers are
+    frame numbers, counted through all files.
 
-    A sample is a dict with one tensor for each name in ``processing``, and ``"labels"`` where there is a
-    ``get_label``. ``VideoLoader`` is the fast way to read a dataset. It also is a plain map-style dataset for
-    ``torch.utils.data.DataLoader``, with worker processes that are forked or spawned; ``__getitems__`` then plans each
-    batch as a whole.
+    A sample is a dict with one tensor for each name in ``processing``, and ``"labels"`` with a ``get_label``.
+    ``VideoLoader`` is the fast way to read a dataset. It also works as a map-style dataset for
+    ``torch.utils.data.DataLoader``, with forked or spawned worker processes; ``__getitems__`` then plans each batch as
+    a whole.
 
     Args:
-        filenames: Files, folders (all video files below them) and patterns such as ``"clips/**/*.mp4"``; None takes
-            all of ``catalog``.
-        sequence_length: Frames of a sample.
-        frame_stride: From one frame of a sequence to the next: 2 takes every other frame.
-        fps: Frames a second of a sequence, instead of a stride: for each the frame that is shown at its time.
-        delta_timestamps: Times in seconds around an anchor frame, instead of a sequence, by the names of
-            ``processing``: ``{"observation": [-0.2, -0.1, 0.0]}``. Every frame of a file is the anchor of a sample;
-            names without times show the anchor alone. Frames are found by their exact times. Before the beginning and
-            after the end of a file its first and its last frame are shown, and ``"observation_is_pad"`` is True there.
-            LeRobot's datasets mean the same by it.
-        tolerance_s: How far from its time a frame of ``delta_timestamps`` may be, in seconds. Checked for all samples
-            when the dataset is made.
-        processing: What is made of a sequence, by name: each description gives one tensor. None gives ``"default"``:
-            all frames in full size, RGB, float values from 0 to 255.
-        get_label: ``get_label(filename, frame_index, changes)`` with the file as it was given, the number of the
-            sequence's first frame (with ``delta_timestamps``, of the anchor), and by name what was done at random.
-        catalog: A ``Catalog``, or its path, so that files are not scanned.
-        seed: For random crops and flips: these depend on the seed, the epoch and the sample, and on nothing else.
-        on_error: What a file does that cannot be indexed, or has no frames at the times of ``delta_timestamps``:
-            ``"raise"``, or ``"skip"`` to leave it out and note it in ``report``.
-        device: Where samples are: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, decoded there, or ``"auto"`` for a GPU where
-            one can be used.
-        fallback: ``"cpu"`` decodes files that the GPU cannot decode on the CPU, and uploads their frames; None raises.
-            With ``device="auto"`` it is ``"cpu"``.
+        filenames: Files, folders (all video files below them) and patterns such as ``"clips/**/*.mp4"``; None uses
+            all files of ``catalog``.
+        sequence_length: Number of frames in a sample.
+        frame_stride: Distance between consecutive frames of a sequence: 2 takes every other frame.
+        fps: Frame rate of a sequence, instead of a stride: at each time, the frame shown then is taken.
+        delta_timestamps: Times in seconds relative to an anchor frame, instead of a sequence, by the names of
+            ``processing``: ``{"observation": [-0.2, -0.1, 0.0]}``. Every frame of a file is the anchor of one sample;
+            names without times have the anchor frame only. Frames are looked up by exact time. Before the start and
+            after the end of a file the first and the last frame are repeated, and ``"observation_is_pad"`` is True.
+            Same meaning as in LeRobot's datasets.
+        tolerance_s: Largest distance in seconds between a time in ``delta_timestamps`` and its frame. Checked for all
+            samples when the dataset is created.
+        processing: Output descriptions, by name: each gives one tensor. None gives ``"default"``: all frames in full
+            size, RGB, float values from 0 to 255.
+        get_label: ``get_label(filename, frame_index, changes)``, called with the file as given, the number of the
+            sequence's first frame (with ``delta_timestamps``, of the anchor), and by name the random changes applied.
+        catalog: A ``Catalog`` or its path; avoids scanning the files.
+        seed: Seed of random crops and flips. They depend only on the seed, the epoch and the sample.
+        on_error: Handling of files that cannot be indexed, or lack frames at the times of ``delta_timestamps``:
+            ``"raise"``, or ``"skip"`` to leave them out and list them in ``unreadable``.
+        device: Device of the samples: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, decoded there, or ``"auto"`` for a GPU
+            if one is usable.
+        fallback: ``"cpu"`` decodes files that the GPU does not support on the CPU and uploads their frames; None
+            raises. With ``device="auto"`` it is ``"cpu"``.
 
     Attributes:
-        filenames: The files that are used. Those without a whole sequence are left out, with a warning.
-        report: Files that were left out by ``on_error``, and why.
+        filenames: The files in use. Files shorter than one sequence are left out, with a warning.
+        unreadable: Files left out because of ``on_error="skip"``, with reasons.
 
     Raises:
         FrameTimeError: A file has no frame within ``tolerance_s`` of a time.
         FramefeedError: A file cannot be indexed.
-        ValueError: An argument is not possible, or not together with another one.
+        ValueError: An argument is invalid, or arguments exclude each other.
     """
 
     def __init__(
@@ -145,21 +145,21 @@ class VideoDataset(FrameDataset):
         stride = _whole("frame_stride", frame_stride)
         rate = _rate(fps)
         if rate is not None and stride != 1:
-            raise ValueError("give either frame_stride or fps")
+            raise ValueError("frame_stride and fps cannot be combined")
         if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+            raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
         if not (tolerance_s >= 0 and math.isfinite(tolerance_s)):
-            raise ValueError(f"tolerance_s is at least 0, got {tolerance_s}")
+            raise ValueError(f"tolerance_s must be at least 0, got {tolerance_s}")
         self._offsets: Offsets | None = None
         if delta_timestamps is not None:
             if (length, stride, rate) != (1, 1, None):
-                raise ValueError("give either delta_timestamps, or sequence_length with frame_stride or fps")
+                raise ValueError("delta_timestamps cannot be combined with sequence_length, frame_stride or fps")
             self._offsets, processing = Offsets.of(delta_timestamps, processing)
             length = len(self._offsets.seconds)
         super().__init__(SampleShape(length), processing, seed, device, fallback)
         self.sequence_length = length
         self.get_label = get_label
-        self.report: list[BadFile] = []
+        self.unreadable: list[BadFile] = []
         files = self._collect(filenames, catalog, on_error)
         if self._offsets is not None:
             files = self._with_times(files, self._offsets, tolerance_s, on_error)
@@ -181,18 +181,18 @@ class VideoDataset(FrameDataset):
         self.videos = self._open_videos()
 
     @property
-    def arrangement(self) -> Arrangement:
-        """Which frames of which files samples are made of."""
+    def frame_layout(self) -> FrameLayout:
+        """Mapping of samples to files and frames."""
         return self.sequences
 
     @property
     def layout(self) -> Layout:
-        """Where samples lie, for orders."""
+        """Positions of samples, for orders."""
         return self.sequences.layout
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Samples of each file."""
+        """Number of samples of each file."""
         return self.sequences.counts
 
     def _collect(
@@ -205,7 +205,7 @@ class VideoDataset(FrameDataset):
             catalog = Catalog.open(catalog)
         if filenames is None:
             if catalog is None:
-                raise ValueError("give filenames, or a catalog to take all of its files")
+                raise ValueError("no filenames: pass filenames, or a catalog to use all of its files")
             return _Files(catalog.paths, catalog.num_frames, (), catalog, tuple(range(len(catalog))))
         names = _names(filenames)
         found: list[Any] = []
@@ -217,14 +217,14 @@ class VideoDataset(FrameDataset):
             except FramefeedError as error:
                 if on_error == "raise":
                     raise
-                self.report.append(BadFile(name, error.reason))
-        _warn_bad(self.report, len(names))
+                self.unreadable.append(BadFile(name, error.reason))
+        _warn_bad(self.unreadable, len(names))
         if catalog is None:
             return _Files(tuple(kept), np.array([index.num_frames for index in found], np.int64), tuple(found))
         return _Files(tuple(kept), catalog.num_frames[found], (), catalog, tuple(found))
 
     def _with_times(self, files: _Files, offsets: Offsets, tolerance_s: float, on_error: str) -> _Files:
-        """The files that have frames at the times that are wanted."""
+        """Returns the files that have frames at all requested times."""
         good: list[int] = []
         bad: list[BadFile] = []
         for file, name in enumerate(files.names):
@@ -236,7 +236,7 @@ class VideoDataset(FrameDataset):
                     raise
                 bad.append(BadFile(name, error.reason))
         _warn_bad(bad, len(files.names))
-        self.report += bad
+        self.unreadable += bad
         return files.only(good) if bad else files
 
     def _open_videos(self) -> Videos:
@@ -246,24 +246,24 @@ class VideoDataset(FrameDataset):
         return f"VideoDataset({len(self.filenames)} files, {len(self)} samples of {self.sequence_length} frames)"
 
     def index_of(self, file: int) -> VideoIndex:
-        """The index of a file, by its number."""
+        """Returns the index of a file, by its number."""
         return self._files.find(file)
 
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
-        """What ``get_label`` says of a sample."""
+        """Calls ``get_label``."""
         assert self.get_label is not None
         if self._offsets is not None:
             return self.get_label(*self.locate(sample.number), changes)
         return self.get_label(self.filenames[sample.files[0]], sample.frames[0], changes)
 
-    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Masks of frames that are shown in the place of others."""
+    def extra_columns(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Returns the padding masks."""
         if not isinstance(self.sequences, Anchored) or self._offsets is None:
             return {}
         return self._offsets.masks(self.sequences.padded(samples))
 
     def locate(self, sample: int) -> tuple[str, int]:
-        """The file of a sample and the number of its first frame, or of its anchor."""
+        """Returns the file of a sample and the number of its first frame, or of its anchor."""
         files, firsts = self.sequences.locate([self.checked_number(sample)])
         return self.filenames[int(files[0])], int(firsts[0])
 
@@ -271,7 +271,7 @@ class VideoDataset(FrameDataset):
 def _whole(name: str, value: int) -> int:
     number = operator.index(value)
     if number < 1:
-        raise ValueError(f"{name} is at least 1, got {value}")
+        raise ValueError(f"{name} must be at least 1, got {value}")
     return number
 
 
@@ -283,7 +283,7 @@ def _rate(fps: float | Fraction | None) -> Fraction | None:
     # 29.97002997 stands for 30000/1001.
     rate = Fraction(fps).limit_denominator(100_000)
     if rate <= 0:
-        raise ValueError(f"fps is at least 0.00001, got {fps}")
+        raise ValueError(f"fps must be at least 0.00001, got {fps}")
     return rate
 
 
@@ -293,7 +293,7 @@ def _names(filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
         name = os.fsdecode(given)
         files = files_meant(name)
         if not files:
-            raise InvalidFile(name, "leads to no video file")
+            raise InvalidFile(name, "no video files match")
         names += files
     return names
 

@@ -1,4 +1,4 @@
-"""What all datasets of video frames have in common: samples by number, decoded where they are asked for."""
+"""Base class of datasets: samples by number, decoded on request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch.utils.data import Dataset, get_worker_info
 from framefeed._util.limits import available_cpus
 from framefeed.batch.assembly import (
     MISSING,
-    Arrangement,
     Assembly,
+    FrameLayout,
     SampleRef,
     Samples,
     SampleShape,
@@ -42,26 +42,26 @@ LABELS = "labels"
 
 
 class FrameDataset(Dataset[dict[str, Any]], ABC):
-    """Samples that are made of frames of video files.
+    """Samples made of frames of video files.
 
     Args:
-        shape: What samples consist of.
-        processing: What is made of them, by name.
-        seed: For random crops and flips.
-        device: Where samples are.
-        fallback: ``"cpu"`` where videos that a GPU cannot decode are decoded on the CPU.
+        shape: Frames and cameras of a sample.
+        processing: Output descriptions, by name.
+        seed: Seed of random crops and flips.
+        device: Device of the samples.
+        fallback: ``"cpu"`` to decode videos that the GPU does not support on the CPU.
 
     Attributes:
-        device: Where samples are.
-        fallback: ``"cpu"`` where videos that a GPU cannot decode are decoded on the CPU.
-        processing: The descriptions by name.
-        shape: What samples consist of.
-        shown: The slots of a sample that any description shows.
-        draws: Whether anything is done at random.
-        seed: For random crops and flips.
+        device: Device of the samples.
+        fallback: ``"cpu"`` to decode videos that the GPU does not support on the CPU.
+        processing: Output descriptions, by name.
+        shape: Frames and cameras of a sample.
+        shown: Positions in a sample that any description uses.
+        draws: True if any description is random.
+        seed: Seed of random crops and flips.
         filenames: The files.
-        videos: Opens them.
-        get_label: Makes labels, or None.
+        videos: Opens the files.
+        get_label: Label function, or None.
     """
 
     filenames: tuple[str, ...]
@@ -84,63 +84,65 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
         self.draws = any(desc.random_crop or desc.random_flip for desc in self.processing.values())
         self.seed = operator.index(seed)
         if not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"seed is in 0..2**64-1, got {seed}")
-        # In shared memory, so that worker processes that live on are told of a new epoch too.
+            raise ValueError(f"seed must be in 0..2**64-1, got {seed}")
+        # In shared memory, so that persistent worker processes see a new epoch.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
-    # --- what each kind of dataset says ---------------------------------------------------------------------------
+    # --- for subclasses -------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
-    def arrangement(self) -> Arrangement:
-        """Which frames of which files samples are made of."""
+    def frame_layout(self) -> FrameLayout:
+        """Mapping of samples to files and frames."""
 
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """Where samples lie, for orders."""
+        """Positions of samples, for orders."""
 
     @property
     @abstractmethod
     def counts(self) -> NDArray[np.int64]:
-        """Samples of each part of it."""
+        """Number of samples of each file or clip."""
 
     @abstractmethod
     def label(self, sample: SampleRef, changes: Mapping[str, Changes]) -> Any:
-        """What ``get_label`` says of a sample."""
+        """Calls ``get_label``."""
 
     @abstractmethod
     def _open_videos(self) -> Videos:
-        """What opens its files."""
+        """Returns the opener of the dataset's files."""
 
     @abstractmethod
     def index_of(self, file: int) -> VideoIndex:
-        """The index of a file, by its number. Nothing is opened, and no device is asked."""
+        """Returns the index of a file, by its number, without opening it."""
 
     @property
     def has_cameras(self) -> bool:
-        """Whether samples have a dimension for cameras."""
+        """True if samples have a dimension for cameras."""
         return False
 
     @property
     def has_mask(self) -> bool:
-        """Whether slots of samples may be empty."""
+        """True if samples may have missing frames."""
         return False
 
-    def beside(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """What is told of samples beside their frames, by name, a row for each; they are given by number."""
+    def extra_columns(self, samples: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Returns extra per-sample columns (masks) by name, one row for each of the given sample numbers."""
         return {}
 
     def finish(self, batch: dict[str, Tensor], samples: Samples) -> dict[str, Any]:
-        """What is handed out for a batch of these samples, labels apart."""
-        told = {name: torch.from_numpy(rows).to(self.device) for name, rows in self.beside(samples.numbers).items()}
-        return {**batch, **told}
+        """Adds extra columns to the tensors of a batch; labels are added elsewhere."""
+        extra = {
+            name: torch.from_numpy(rows).to(self.device) for name, rows in self.extra_columns(samples.numbers).items()
+        }
+        return {**batch, **extra}
 
     def label_of(self, sample: SampleRef) -> Any:
-        """The label of a sample that nobody has decoded.
+        """Returns the label of a sample without decoding it.
 
         Raises:
-            FrameSizeError: A description does not fit to the frames.
+            FrameSizeError: A description does not fit the frame size.
         """
         index = self.index_of(next(file for file in sample.files if file != MISSING))
         bound = {name: bind(name, desc, index) for name, desc in self.processing.items()}
@@ -153,23 +155,23 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch that random crops and flips belong to."""
+        """Epoch that random crops and flips belong to."""
         return int(self._epoch[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: random crops and flips are drawn anew."""
+        """Sets the epoch, and with it the random crops and flips."""
         if epoch < 0:
-            raise ValueError(f"epochs are counted from 0, got {epoch}")
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
         self._epoch[0] = epoch
 
     def __getitem__(self, sample: int) -> dict[str, Any]:
-        """A sample; negative numbers count from the end."""
+        """Returns a sample; negative numbers count from the end."""
         return self.__getitems__([sample])[0]
 
     def __getitems__(self, samples: Sequence[int]) -> list[dict[str, Any]]:
-        """Several samples; each frame that they need is decoded once."""
+        """Returns several samples; each frame is decoded once."""
         numbers = np.array([self.checked_number(sample) for sample in samples], np.int64)
-        refs = locate_samples(self.arrangement, numbers, self.seed, self.epoch, draws=self.draws)
+        refs = locate_samples(self.frame_layout, numbers, self.seed, self.epoch, draws=self.draws)
         if self.device.type == "cuda":
             return self._read_on_gpu(refs)
         assembly = Assembly(self.videos, refs, self.shape, stacked=False)
@@ -180,10 +182,10 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
             self._decode(file, frames, assembly)
         return [self._sample(assembly, row, ref) for row, ref in enumerate(refs)]
 
-    # --- how ------------------------------------------------------------------------------------------------------
+    # --- decoding -------------------------------------------------------------------------------------------------
 
     def checked_number(self, sample: int) -> int:
-        """The number of a sample; negative ones count from the end."""
+        """Returns the sample number; negative numbers count from the end."""
         number = operator.index(sample)
         if not -len(self) <= number < len(self):
             raise IndexError(f"no sample {number}; samples are 0..{len(self) - 1}")
@@ -242,18 +244,18 @@ def _num_threads() -> int:
 
 
 def checked_processing(processing: Mapping[str, ProcessDesc] | None, length: int | None) -> dict[str, ProcessDesc]:
-    """Descriptions by name; with a length, whether they fit to sequences of it."""
+    """Checks descriptions, and with a length that they fit sequences of that length."""
     if processing is None:
         return {"default": ProcessDesc()}
     if isinstance(processing, ProcessDesc):
         return {"default": processing}
     if not processing:
-        raise ValueError("processing is empty: give at least one description")
+        raise ValueError("processing is empty: pass at least one description")
     for name, desc in processing.items():
         if not isinstance(desc, ProcessDesc):
-            raise TypeError(f"processing[{name!r}] is a {type(desc).__name__}, not a ProcessDesc")
+            raise TypeError(f"processing[{name!r}] must be a ProcessDesc, got {type(desc).__name__}")
         if name == LABELS:
-            raise ValueError(f"{LABELS!r} is where labels go; choose another name")
+            raise ValueError(f"processing cannot use the name {LABELS!r}: it is reserved for labels")
         if length is not None:
             desc.places(length)
     return dict(processing)

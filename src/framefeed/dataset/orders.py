@@ -1,11 +1,11 @@
-"""The order of an epoch's samples: a pure function of the layout, the seed, the epoch and the rank.
+"""Orders of an epoch's samples: pure functions of the layout, seed, epoch and rank.
 
-| order | a sample's neighbours | what it costs to decode |
+| order | neighbours of a sample | decoding cost |
 |---|---|---|
-| `Sequential` | those beside it in its file | least |
-| `Chunked` | its chunk | about one group for each chunk |
-| `Buffered` | any of those in the buffer | least, and a buffer of decoded samples |
-| `Shuffle` | any | about one group for each sample |
+| `Sequential` | the adjacent samples of its file | lowest |
+| `Chunked` | its chunk | about one group per chunk |
+| `Buffered` | any samples in the buffer | lowest, plus a buffer of decoded samples |
+| `Shuffle` | any | about one group per sample |
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Buffered", "Chunked", "Layout", "Order", "Sequential", "Shuffle", "r
 DEFAULT_CHUNK_SIZE = 16
 DEFAULT_BUFFER_SIZE = 1024
 
-# The largest chunk or buffer: whole numbers up to here are exact in float64.
+# Largest chunk or buffer: integers up to here are exact in float64.
 MAX_SIZE = 2**53
 
 _POSSIBLE = '"sequential", "shuffle" (or "exact"), "chunked", "chunked:8", "buffered", "buffered:4096" or an Order'
 
 
 class _Purpose(IntEnum):
-    """What keys are for. The numbers are part of every order: never change or reuse one."""
+    """Purposes of random keys. The numbers are part of every order: never change or reuse one."""
 
     SHUFFLE = 0
     CHUNK_PHASES = 1
@@ -46,12 +46,12 @@ class _Purpose(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where samples lie.
+    """Positions of samples in files and groups.
 
     Attributes:
-        num_samples: Number of samples of the dataset.
-        files: First sample of each file, rising, beginning with 0. Each file has at least one sample.
-        find_groups: Finds ``groups``; called when an order first asks for them, because each file has to be looked up.
+        num_samples: Number of samples in the dataset.
+        files: First sample of each file, rising from 0. Each file has at least one sample.
+        find_groups: Computes ``groups``; called on first use, because it has to look up each file.
     """
 
     num_samples: int
@@ -61,13 +61,11 @@ class Layout:
     def __post_init__(self) -> None:
         bounds = np.append(self.files, self.num_samples)
         if bounds[0] != 0 or (np.diff(bounds) <= 0).any():
-            raise ValueError(
-                "files have to rise, beginning with 0 and ending below num_samples: each has at least one sample"
-            )
+            raise ValueError("files must rise from 0 and stay below num_samples: each file has at least one sample")
 
     @classmethod
     def of(cls, groups_per_file: Sequence[Sequence[int]]) -> Layout:
-        """A layout from the number of samples of each group of each file."""
+        """Creates a layout from the number of samples of each group of each file."""
         lengths = np.array([sum(groups) for groups in groups_per_file], np.int64)
         sizes = np.array(list(chain.from_iterable(groups_per_file)), np.int64)
         groups = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
@@ -75,15 +73,15 @@ class Layout:
 
     @cached_property
     def groups(self) -> NDArray[np.int64]:
-        """For each sample the number of its group of frames that decode together; a group's samples are neighbours."""
+        """Group number of each sample: samples of one group decode together and are adjacent."""
         groups = self.find_groups()
         if len(groups) != self.num_samples:
-            raise ValueError(f"there are {self.num_samples} samples and groups for {len(groups)}")
+            raise ValueError(f"groups must have one entry per sample: got {len(groups)} for {self.num_samples} samples")
         return groups
 
     @property
     def group_starts(self) -> NDArray[np.int64]:
-        """First sample of each group, rising. Every file begins a group, whatever the groups' numbers are."""
+        """First sample of each group, rising. Every file begins a new group."""
         is_first = np.zeros(self.num_samples, np.bool_)
         is_first[self.files] = True
         is_first[1:] |= self.groups[1:] != self.groups[:-1]
@@ -92,37 +90,37 @@ class Layout:
 
 @runtime_checkable
 class Order(Protocol):
-    """An order of samples. Orders are values: equal if their parameters are, and ``repr`` shows all of these."""
+    """An order of samples. Orders compare by value, and ``repr`` shows all parameters."""
 
     @property
     def name(self) -> str:
-        """What `resolve` makes the same order from."""
+        """Name from which `resolve` creates the same order."""
         ...
 
     def indices(self, layout: Layout, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
-        """The samples of one rank in one epoch. All ranks together have every sample once.
+        """Returns the samples of one rank in one epoch. All ranks together have every sample once.
 
         Args:
-            layout: Where the samples lie.
-            seed: The seed of the run, at least 0.
-            epoch: The number of the epoch, at least 0.
-            rank: Which of the processes that share the epoch, in ``0..world-1``.
-            world: How many these are. Their numbers of samples differ by one at most.
+            layout: Positions of the samples.
+            seed: Seed of the run, at least 0.
+            epoch: Number of the epoch, at least 0.
+            rank: Rank of this process, in ``0..world-1``.
+            world: Number of ranks. Their shares differ by at most one sample.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """Samples as they lie, the same in every epoch. Each rank has one piece of them."""
+    """Samples in file order, the same in every epoch. Each rank has one contiguous part."""
 
     @property
     def name(self) -> str:
-        """What `resolve` makes the same order from."""
+        """Name from which `resolve` creates the same order."""
         return "sequential"
 
     def indices(self, layout: Layout, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
-        """The samples of one rank in one epoch; see `Order.indices`."""
+        """Returns the samples of one rank in one epoch; see `Order.indices`."""
         _check(seed, epoch, rank, world)
         piece = _piece(layout.num_samples, rank, world)
         return np.arange(piece.start, piece.stop, dtype=np.int64)
@@ -132,32 +130,32 @@ class Sequential:
 class Shuffle:
     """All samples shuffled: each permutation is equally likely.
 
-    Ranks take turns, so that the same step of all ranks is one run of the permutation whatever their number is.
+    Ranks take turns, so one step of all ranks is one run of the permutation, for any number of ranks.
     """
 
     @property
     def name(self) -> str:
-        """What `resolve` makes the same order from."""
+        """Name from which `resolve` creates the same order."""
         return "shuffle"
 
     def indices(self, layout: Layout, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
-        """The samples of one rank in one epoch; see `Order.indices`."""
+        """Returns the samples of one rank in one epoch; see `Order.indices`."""
         _check(seed, epoch, rank, world)
         return _rising(keys(layout.num_samples, seed, epoch, _Purpose.SHUFFLE))[rank::world].copy()
 
 
 @dataclass(frozen=True)
 class Chunked:
-    """Chunks of neighbouring samples of one file in shuffled order, the samples of a chunk as they lie.
+    """Chunks of adjacent samples of one file in shuffled order; samples within a chunk stay in order.
 
-    The bounds of a file's chunks are moved by a random phase in each epoch, so that no two samples always come
-    together: its first and its last chunk may be shorter. The shuffled chunks are a ring that is cut at a random
-    sample: every sample is equally likely at every place, also the first ones of files, which always begin a chunk.
-    Where it is cut, one chunk is divided between the end and the beginning of the epoch. Each rank has one piece of
+    A random phase moves the chunk bounds of each file in each epoch, so that no two samples always come together; the
+    first and the last chunk of a file may be shorter. The shuffled chunks form a ring that is cut at a random sample.
+    So every sample is equally likely at every position, including the first samples of files, which always begin a
+    chunk. The cut divides one chunk between the end and the start of the epoch. Each rank has one contiguous part of
     the ring, and may begin and end within a chunk.
 
     Attributes:
-        chunk_size: Samples of a chunk.
+        chunk_size: Number of samples in a chunk.
     """
 
     chunk_size: int
@@ -168,11 +166,11 @@ class Chunked:
 
     @property
     def name(self) -> str:
-        """What `resolve` makes the same order from."""
+        """Name from which `resolve` creates the same order."""
         return f"chunked:{self.chunk_size}"
 
     def indices(self, layout: Layout, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
-        """The samples of one rank in one epoch; see `Order.indices`."""
+        """Returns the samples of one rank in one epoch; see `Order.indices`."""
         _check(seed, epoch, rank, world)
         phases = keys(len(layout.files), seed, epoch, _Purpose.CHUNK_PHASES) % np.uint64(self.chunk_size)
         starts = _chunk_starts(layout, self.chunk_size, phases.astype(np.int64))
@@ -183,15 +181,15 @@ class Chunked:
 
 @dataclass(frozen=True)
 class Buffered:
-    """Groups in shuffled order, their samples mixed with those of groups before and after.
+    """Groups in shuffled order, with their samples mixed into those of nearby groups.
 
-    Sample number ``i`` of the shuffled groups is put at ``i + buffer_size * u``, with ``u`` random in ``[0, 1)``. So
-    every group is read once and from its beginning, and at most ``buffer_size`` samples are held, with the one that is
-    handed out next. Samples of groups that are longer than the buffer stay near each other. Each rank has one piece
-    of the shuffled groups, mixed by itself: a group that lies across two pieces is read by both ranks.
+    Sample number ``i`` of the shuffled groups moves to ``i + buffer_size * u``, with ``u`` random in ``[0, 1)``. So
+    every group is read once, from its start, and at most ``buffer_size`` samples are buffered, plus the one handed out
+    next. Samples of groups longer than the buffer stay near each other. Each rank mixes one contiguous part of the
+    shuffled groups: a group that crosses two parts is read by both ranks.
 
     Attributes:
-        buffer_size: How many samples may be held. 0 leaves groups unmixed.
+        buffer_size: Largest number of buffered samples. 0 leaves groups unmixed.
     """
 
     buffer_size: int = DEFAULT_BUFFER_SIZE
@@ -202,11 +200,11 @@ class Buffered:
 
     @property
     def name(self) -> str:
-        """What `resolve` makes the same order from."""
+        """Name from which `resolve` creates the same order."""
         return f"buffered:{self.buffer_size}"
 
     def indices(self, layout: Layout, *, seed: int, epoch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
-        """The samples of one rank in one epoch; see `Order.indices`."""
+        """Returns the samples of one rank in one epoch; see `Order.indices`."""
         _check(seed, epoch, rank, world)
         starts = layout.group_starts
         stream = _shuffled_runs(starts, layout.num_samples, keys(len(starts), seed, epoch, _Purpose.GROUP_ORDER))
@@ -216,20 +214,20 @@ class Buffered:
 
 
 def resolve(order: str | Order | None, shuffle: bool) -> Order:
-    """The order that is meant.
+    """Returns the order for the given options.
 
     Args:
-        order: An order or its name, with its size after a colon; None for what ``shuffle`` says.
-        shuffle: Whether samples are shuffled, without further wishes.
+        order: An order, or its name with an optional size after a colon; None to use ``shuffle``.
+        shuffle: Chooses between `Shuffle` and `Sequential`.
     """
     if order is None:
         return Shuffle() if shuffle else Sequential()
     if shuffle:
-        raise ValueError("give either shuffle or order")
+        raise ValueError("shuffle and order cannot be combined")
     if isinstance(order, str):
         return _from_name(order)
-    if isinstance(order, type) or not isinstance(order, Order):  # a class has all methods of an order too
-        raise ValueError(f"no order {order!r}; possible are {_POSSIBLE}")
+    if isinstance(order, type) or not isinstance(order, Order):  # the class itself also has all methods of an order
+        raise ValueError(f"unknown order {order!r}; expected {_POSSIBLE}")
     return order
 
 
@@ -249,7 +247,7 @@ def _from_name(name: str) -> Order:
             return Chunked(int(size))
         if kind == "buffered":
             return Buffered(int(size))
-    raise ValueError(f"no order {name!r}; possible are {_POSSIBLE}")
+    raise ValueError(f"unknown order {name!r}; expected {_POSSIBLE}")
 
 
 def _check(seed: int, epoch: int, rank: int, world: int) -> None:
@@ -259,17 +257,17 @@ def _check(seed: int, epoch: int, rank: int, world: int) -> None:
 
 
 def _piece(count: int, rank: int, world: int) -> slice:
-    """The part of ``count`` things that a rank has, if each has one part and the lengths differ by one at most."""
+    """Returns a rank's contiguous part of ``count`` items; parts differ by at most one item."""
     return slice(count * rank // world, count * (rank + 1) // world)
 
 
 def _rising(values: NDArray[np.uint64] | NDArray[np.float64]) -> NDArray[np.int64]:
-    """The places of values in rising order; of equal ones, the first first."""
+    """Returns a stable argsort of the values."""
     return np.argsort(values, kind="stable").astype(np.int64, copy=False)
 
 
 def _chunk_starts(layout: Layout, chunk_size: int, phases: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First sample of each chunk, if each file's first chunk lacks its first ``phase`` samples."""
+    """Returns the first sample of each chunk, if each file's first chunk lacks its first ``phase`` samples."""
     lengths = np.diff(np.append(layout.files, layout.num_samples))
     counts = (phases + lengths - 1) // chunk_size + 1
     numbers = np.arange(counts.sum(), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -279,12 +277,12 @@ def _chunk_starts(layout: Layout, chunk_size: int, phases: NDArray[np.int64]) ->
 
 
 def _shuffled_runs(starts: NDArray[np.int64], num_samples: int, order_keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """All samples, run after run, with the runs by rising key.
+    """Returns all samples, run after run, with the runs sorted by key.
 
     Args:
-        starts: First sample of each run, rising, beginning with 0.
-        num_samples: Where the last run ends.
-        order_keys: One for each run.
+        starts: First sample of each run, rising from 0.
+        num_samples: End of the last run.
+        order_keys: One key for each run.
     """
     order = _rising(order_keys)
     lengths = np.diff(np.append(starts, num_samples))[order]

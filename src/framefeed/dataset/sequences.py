@@ -1,4 +1,4 @@
-"""Which frames of which file each sample is made of."""
+"""Mapping of samples to files and frames, for sequences."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Sequences", "resampled"]
 
 
 def resampled(index: VideoIndex, length: int, fps: Fraction) -> tuple[NDArray[np.int64], int]:
-    """Sequences of ``length`` frames at another rate.
+    """Computes sequences of ``length`` frames at another frame rate.
 
     Returns:
-        How much later than its first each frame of a sequence is shown, in the stream's unit of time, and the number
-        of frames that a whole sequence can begin with.
+        Time offsets of the frames of a sequence from its first, in the stream's time base, and the number of frames
+        that can start a whole sequence.
     """
     period = 1 / (fps * index.stream.time_base)
     packets = index.packets
     durations = packets.frame_duration
-    # Containers round times to their unit: a frame that comes less than a unit late is the one that is meant.
+    # Containers round times to their time base: accept a frame that comes less than one unit late.
     late = 1 if min(float(np.median(durations)), float(period)) >= 3 else 0
     offsets = np.array([0] + [int(k * period) + late for k in range(1, length)], np.int64)
     end = int(packets.frame_pts[-1] + durations[-1])
@@ -33,14 +33,14 @@ def resampled(index: VideoIndex, length: int, fps: Fraction) -> tuple[NDArray[np
 
 
 class Sequences:
-    """Samples of a dataset, numbered through its files: every frame that a whole sequence can begin with is one.
+    """Samples of a dataset, numbered through its files: every frame that can start a whole sequence is one.
 
     Args:
         num_frames: Number of frames of each file.
-        length: Frames of a sequence.
-        stride: From one frame of a sequence to the next.
-        fps: Frames a second of a sequence, instead of a stride.
-        find: Gives the index of a file by its number.
+        length: Frames in a sequence.
+        stride: Distance between consecutive frames of a sequence.
+        fps: Frame rate of a sequence, instead of a stride.
+        find: Returns the index of a file by its number.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Sequences:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def locate(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The file of each sample, and the number of its first frame."""
+        """Returns the file of each sample and the number of its first frame."""
         numbers = np.asarray(samples, np.int64)
         files = np.searchsorted(self._ends, numbers, side="right").astype(np.int64, copy=False)
         return files, numbers - (self._ends[files] - self.counts[files])
 
-    def slots(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The files and the frames that samples are made of, a row for each sample."""
+    def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the files and the frames of samples, one row for each sample."""
         files, firsts = self.locate(samples)
         frames = self.frames(files, firsts)
         return np.broadcast_to(files[:, None], frames.shape), frames
 
     def frames(self, files: NDArray[np.int64], firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each sample, given by its file and first frame, the numbers of all its frames, one row each."""
+        """Returns all frame numbers of samples given by file and first frame, one row for each sample."""
         if self._fps is None:
             rows: NDArray[np.int64] = firsts[:, None] + self._steps
             return rows
@@ -99,7 +99,7 @@ class Sequences:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where samples lie, for orders."""
+        """Positions of samples, for orders."""
         used = self.counts > 0
         return Layout(len(self), (self._ends - self.counts)[used], self._groups)
 

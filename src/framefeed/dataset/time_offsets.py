@@ -1,4 +1,4 @@
-"""Frames at given times around an anchor frame, as robot learning asks for them: ``delta_timestamps``."""
+"""``delta_timestamps``: frames at given times around an anchor frame, as in robot learning."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["DEFAULT_TOLERANCE_S", "Anchored", "Offsets", "check_times", "frames_
 
 DEFAULT_TOLERANCE_S = 1e-4  # LeRobot's
 
-# A distance of two times that were rounded to the stream's unit is off by up to a unit. Where a frame lasts only one or
-# two of these, the times are exact, and a unit more would be another frame.
+# Times are rounded to the stream's time base, so a difference of two times is off by up to one unit. Where a frame
+# lasts only one or two units, times are exact, and one more unit would be another frame.
 MIN_UNITS = 3
 MAX_FLOAT_ERROR = 1e-9
 
 IS_PAD = "_is_pad"
-"""What the name of a tensor gets for the name of its mask."""
+"""Suffix of a tensor's name that gives the name of its mask."""
 
 
 class Offsets(NamedTuple):
-    """Which times are wanted, and by which name each goes.
+    """Requested times, and their assignment to names.
 
     Attributes:
-        seconds: All times relative to the anchor, name after name: one for each slot of a sample.
-        slots: By name, where its times are in there.
-        masked: Names that have a mask. Those whose times were not given show the anchor alone, and have none.
+        seconds: All times relative to the anchor, name after name: one for each position in a sample.
+        slots: For each name, the positions of its times in ``seconds``.
+        masked: Names with a mask. Names without times have the anchor frame only, and no mask.
     """
 
     seconds: tuple[float, ...]
@@ -46,27 +46,27 @@ class Offsets(NamedTuple):
     def of(
         cls, delta_timestamps: Mapping[str, Sequence[float]], processing: Mapping[str, ProcessDesc] | None
     ) -> tuple[Offsets, dict[str, ProcessDesc]]:
-        """Times by name, and descriptions that take the slots of their name out of a sample.
+        """Checks times by name, and restricts each description to the positions of its name.
 
         Raises:
-            ValueError: Times and descriptions do not fit together.
+            ValueError: Times and descriptions do not match.
         """
         times = {name: _checked_times(name, given) for name, given in delta_timestamps.items()}
         if not times:
-            raise ValueError("delta_timestamps is empty: give at least one name with its times")
+            raise ValueError("delta_timestamps is empty: pass at least one name with its times")
         descs = checked_processing({name: ProcessDesc() for name in times} if processing is None else processing, None)
         for name in times:
             if name not in descs:
-                raise ValueError(f"delta_timestamps has {name!r}, and processing has {', '.join(map(repr, descs))}")
+                raise ValueError(f"delta_timestamps has {name!r}, but processing has {', '.join(map(repr, descs))}")
             if name + IS_PAD in descs:
-                raise ValueError(f"{name + IS_PAD!r} is where the mask of {name!r} goes; choose another name")
+                raise ValueError(f"processing cannot use the name {name + IS_PAD!r}: it is the mask of {name!r}")
         seconds: list[float] = []
         slots: dict[str, slice] = {}
         for name, desc in descs.items():
             if desc.index_map is not None:
                 raise ValueError(
-                    f"processing[{name!r}] has an index_map; with delta_timestamps, give the times in the order that "
-                    "you want"
+                    f"processing[{name!r}] has an index_map, which delta_timestamps excludes; pass the times in "
+                    "the desired order"
                 )
             wanted = times.get(name, [0.0])
             slots[name] = slice(len(seconds), len(seconds) + len(wanted))
@@ -75,17 +75,17 @@ class Offsets(NamedTuple):
         return cls(tuple(seconds), slots, tuple(times)), own
 
     def masks(self, padded: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
-        """By name, the masks of samples whose slots are padded as told, a row for each sample."""
+        """Returns masks by name, one row for each sample, from the padding of all positions."""
         return {name + IS_PAD: np.ascontiguousarray(padded[:, self.slots[name]]) for name in self.masked}
 
 
 class Near(NamedTuple):
-    """What frames there are at some times, a row for each anchor and a column for each offset.
+    """Nearest frames to some times: one row for each anchor, one column for each offset.
 
     Attributes:
         frames: The nearest frame.
-        padded: Whether the time lies before the first frame or after the last, which is shown in its place.
-        away: How far it is away, in seconds; 0 where it is padded.
+        padded: True if the time is before the first frame or after the last, which is repeated there.
+        away: Distance in seconds; 0 where padded.
     """
 
     frames: NDArray[np.int64]
@@ -94,14 +94,14 @@ class Near(NamedTuple):
 
 
 def frames_near(index: VideoIndex, anchors: NDArray[np.int64], seconds: Sequence[float], tolerance_s: float) -> Near:
-    """The frames that are nearest to times around anchors.
+    """Finds the frames nearest to times around anchors.
 
     Args:
         index: The video.
-        anchors: Numbers of frames.
+        anchors: Frame numbers.
         seconds: Times relative to an anchor.
-        tolerance_s: A time that is no more than this before the first frame or after the last is theirs. One unit of
-            the stream's time more, where frames last several: containers round times to it.
+        tolerance_s: Times up to this far before the first frame or after the last are not padded. Where frames last
+            several units of the time base, one unit more is allowed: containers round times to it.
     """
     packets = index.packets
     times = packets.frame_pts - packets.frame_pts[0]
@@ -112,7 +112,7 @@ def frames_near(index: VideoIndex, anchors: NDArray[np.int64], seconds: Sequence
     before = after - 1
     after = np.minimum(after, len(times) - 1)
     nearest = np.where(times[after] - wanted < wanted - times[before], after, before).astype(np.int64)
-    nearest[:, np.array(seconds) == 0] = anchors[:, None]  # of two frames at one time too
+    nearest[:, np.array(seconds) == 0] = anchors[:, None]  # also where two frames share a time
     padded = (wanted < times[0] - tolerance) | (wanted > times[-1] + tolerance)
     away = np.where(padded, 0.0, np.abs(times[nearest] - wanted) * unit)
     return Near(nearest, padded, away)
@@ -122,7 +122,7 @@ def check_times(index: VideoIndex, seconds: Sequence[float], tolerance_s: float)
     """Checks that a video has frames at all times around each of its frames.
 
     Raises:
-        FrameTimeError: It has none that is near enough.
+        FrameTimeError: No frame is near enough.
     """
     if not index.num_frames:
         return
@@ -136,21 +136,21 @@ def check_times(index: VideoIndex, seconds: Sequence[float], tolerance_s: float)
     found = int(near.frames[anchor, slot])
     raise FrameTimeError(
         index.path,
-        f"{seconds[slot]:+g} s from frame {anchor} at {times[anchor]:.6g} s there is no frame within {tolerance_s:g} "
-        f"s: the nearest is frame {found} at {times[found]:.6g} s. That is so for {int(wrong.any(1).sum())} of "
-        f"{len(anchors)} frames; choose times at which there are frames (of a stream of {_rate(index)} frames/s), or "
-        f"tolerance_s={_rounded_up(float(near.away.max()))} to take the nearest",
+        f"no frame within {tolerance_s:g} s of {seconds[slot]:+g} s from frame {anchor} at {times[anchor]:.6g} s; the "
+        f"nearest is frame {found} at {times[found]:.6g} s. This affects {int(wrong.any(1).sum())} of {len(anchors)} "
+        f"frames; choose times that match the frame rate ({_rate(index)} frames/s), or use "
+        f"tolerance_s={_rounded_up(float(near.away.max()))} to accept the nearest frames",
     )
 
 
 class Anchored(Sequences):
-    """Samples that are frames at given times around an anchor: every frame of a file is the anchor of one.
+    """Samples of frames at given times around an anchor: every frame of a file is the anchor of one sample.
 
     Args:
         num_frames: Number of frames of each file.
-        seconds: Times relative to the anchor, one for each slot of a sample.
-        tolerance_s: How far frames may be away from them.
-        find: Gives the index of a file by its number.
+        seconds: Times relative to the anchor, one for each position in a sample.
+        tolerance_s: Largest distance of a frame from its time.
+        find: Returns the index of a file by its number.
     """
 
     def __init__(
@@ -166,11 +166,11 @@ class Anchored(Sequences):
         self._tolerance_s = tolerance_s
 
     def frames(self, files: NDArray[np.int64], firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each sample, given by its file and anchor, the numbers of all its frames, one row each."""
+        """Returns all frame numbers of samples given by file and anchor, one row for each sample."""
         return self._near(files, firsts)[0]
 
     def padded(self, samples: ArrayLike) -> NDArray[np.bool_]:
-        """For each slot of each sample, whether its time lies outside of the file."""
+        """Returns, for each position of each sample, True if its time is outside of the file."""
         return self._near(*self.locate(samples))[1]
 
     def _near(
@@ -189,19 +189,19 @@ def _checked_times(name: str, given: Sequence[float]) -> list[float]:
     try:
         times = [float(time) for time in given]
     except (TypeError, ValueError):
-        raise ValueError(f"delta_timestamps[{name!r}] is a list of seconds, not {given!r}") from None
+        raise ValueError(f"delta_timestamps[{name!r}] must be a list of seconds, got {given!r}") from None
     if not times or not all(map(math.isfinite, times)):
-        raise ValueError(f"delta_timestamps[{name!r}] has to have one or more finite times, got {times}")
+        raise ValueError(f"delta_timestamps[{name!r}] must have one or more finite times, got {times}")
     return times
 
 
 def _taking(desc: ProcessDesc, slots: slice) -> ProcessDesc:
-    """A description that takes some slots of a sample, in order."""
+    """Returns a description that uses some positions of a sample, in order."""
     return dataclasses.replace(desc, index_map=[-1] * slots.start + list(range(slots.stop - slots.start)))
 
 
 def _allowed(index: VideoIndex, tolerance_s: float) -> float:
-    """How far a frame may be away, in seconds, if containers round times and sums of floats are not exact."""
+    """Returns the allowed distance in seconds, with the rounding of container times and floats."""
     rounded = float(np.median(index.packets.frame_duration)) >= MIN_UNITS
     return tolerance_s + (float(index.stream.time_base) if rounded else 0.0) + MAX_FLOAT_ERROR
 
@@ -212,6 +212,6 @@ def _rate(index: VideoIndex) -> str:
 
 
 def _rounded_up(seconds: float) -> str:
-    """With three digits, and not less."""
+    """Formats seconds with three digits, rounded up."""
     scale = 10 ** (2 - math.floor(math.log10(seconds)))
     return f"{math.ceil(seconds * scale) / scale:.3g}"

@@ -1,6 +1,6 @@
 """Batch inference: a detector over the frames of many videos, on one machine or on Ray.
 
-``run`` is the whole of it. Nothing heavy is imported before it is called.
+``run`` is the entry point. Importing this package loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framefeed.infer.api import run
-    from framefeed.infer.compare import Difference, diff
-    from framefeed.infer.execute import InferResult
+    from framefeed.infer.compare_results import Difference, diff
+    from framefeed.infer.execution.execute import InferResult
     from framefeed.infer.ray import RayOptions
 
 _HOME = {
-    "Difference": "compare",
-    "InferResult": "execute",
+    "Difference": "compare_results",
+    "InferResult": "execution.execute",
     "RayOptions": "ray",
-    "diff": "compare",
+    "diff": "compare_results",
     "run": "api",
 }
 

@@ -1,4 +1,4 @@
-"""``framefeed.infer.run``: a model over videos, on this machine or on Ray."""
+"""``framefeed.infer.run``: runs a model over videos, on this machine or on Ray."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from framefeed.errors import InvalidFile
+from framefeed.infer.detection.fit import Resize, parse_size
 from framefeed.infer.engines import choose_device, model_identity
-from framefeed.infer.execute import Executor, InferResult, execute
-from framefeed.infer.fit import Resize, parse_size
-from framefeed.infer.options import Options
-from framefeed.infer.segments import SEGMENT_FRAMES
+from framefeed.infer.execution.execute import Executor, InferResult, execute
+from framefeed.infer.execution.segments import SEGMENT_FRAMES
+from framefeed.infer.execution.worker import InferenceWorker
+from framefeed.infer.options import InferOptions
 from framefeed.infer.videos import Paths
-from framefeed.infer.worker import Worker
 
 if TYPE_CHECKING:
     import torch
@@ -54,49 +54,50 @@ def run(
 ) -> InferResult:
     """Runs a detector over videos.
 
-    Frames are decoded ahead, resized and handed to the model on the device; boxes that are left after suppression
-    become rows with the video, the frame's number and time, the box in pixels of the upright frame, score and class.
+    Frames are decoded ahead, resized and passed to the model on the device. Boxes left after suppression become rows
+    with the video, the frame's number and time, the box in pixels of the upright frame, score and class.
 
-    With an ``output``, a run that was interrupted, in whatever way, goes on when it is repeated.
+    With an ``output``, rerun the same call to resume an interrupted run.
 
     Args:
         videos: Files, folders, patterns, catalogs and packet stores.
-        model: An ``.onnx``, ``.pt2``, TorchScript or TensorRT file, ``"module:name"``, or anything to be called with
-            frames (n, 3, height, width), values from 0 to 1.
-        batch_size: Frames that the model is given at a time.
-        frame_skip: 25 takes every 25th frame: 0, 25, 50 ...; 1 takes all. Frames that are not taken are decoded only
-            where others need them.
-        output: A ``.csv`` or ``.parquet`` file; None gives the rows back.
-        image_size: Size of the model's input where it takes any: 960, ``"960x544"`` (width x height) or (height,
-            width).
-        confidence: Least score.
-        iou: Boxes of one class that overlap more than that are one.
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"`` for a GPU where one can be used.
-        classes: Names of classes, or a file with one name a line; None takes what came with the model.
-        max_batches: Stop after so many batches.
+        model: An ``.onnx``, ``.pt2``, TorchScript or TensorRT file, ``"module:name"``, or a callable that takes frames
+            (n, 3, height, width) with values from 0 to 1.
+        batch_size: Frames in a batch.
+        frame_skip: 25 uses every 25th frame: 0, 25, 50 ...; 1 uses all. Other frames are decoded only where needed as
+            references.
+        output: A ``.csv`` or ``.parquet`` file; None returns the rows.
+        image_size: Input size for models that accept any: 960, ``"960x544"`` (width x height) or (height, width).
+        confidence: Lowest score to keep.
+        iou: Boxes of one class that overlap more are suppressed.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"`` for a GPU if one is usable.
+        classes: Class names, or a file with one name per line; None uses the names stored in the model.
+        max_batches: Stop after this number of batches.
         resize: ``"letterbox"`` keeps the aspect ratio, ``"stretch"`` does not.
-        layout: How to read the model's outputs: ``"auto"``, or one of ``framefeed.infer.layouts.LAYOUTS``.
-        max_detections: Of a frame, at most.
-        fallback: ``"cpu"`` decodes videos on the CPU that the GPU cannot decode; with ``device="auto"`` that is so.
-        provider: What runs ONNX models on a GPU.
-        trust_model: Whether the model's file may run code of its own while it is loaded.
-        num_threads: Threads that decode; None is one for each CPU.
+        layout: Layout of the model's outputs: ``"auto"``, or one of
+            ``framefeed.infer.detection.layouts.LAYOUTS``.
+        max_detections: Largest number of boxes in a frame.
+        fallback: ``"cpu"`` decodes videos that the GPU does not support on the CPU; the default with ``device="auto"``.
+        provider: ONNX Runtime provider on a GPU.
+        trust_model: Allows the model file to run code of its own while loading.
+        num_threads: Number of decoding threads; None is one per CPU.
         memory_budget: See ``VideoLoader``.
-        segment_frames: About how many frames are done, written and resumed as one.
-        restart: Whether to begin anew where there is an output, or a part of one, of another run.
-        progress: Whether to show progress; None on a terminal.
+        segment_frames: Approximate number of frames that are processed, written and resumed as a unit.
+        restart: Discards the complete or partial output of another run.
+        progress: Shows progress; None does on a terminal.
+        ray: Runs on Ray instead: True for Ray on this machine, an address, or ``RayOptions``.
         ray: Where to run instead of here: True for a Ray on this machine, an address, or ``RayOptions``.
 
     Raises:
         ModelError: The model cannot be used.
         InvalidFile: None of the videos can be used.
         StateError: The output belongs to another run.
-        OutputError: The output cannot be written; what is done is kept.
+        OutputError: The output cannot be written; finished segments are kept.
     """
     with ExitStack() as stack:
         elsewhere = _on_ray(model, ray, stack)
         chosen = str(choose_device(device, model)) if elsewhere is None else elsewhere.choose_device(str(device))
-        options = Options(
+        options = InferOptions(
             batch_size=batch_size,
             frame_skip=frame_skip,
             image_size=parse_size(image_size) if image_size is not None else None,
@@ -119,7 +120,7 @@ def run(
         def make_executor() -> Executor:
             if elsewhere is not None:
                 return elsewhere.use(options)
-            worker = Worker(model, options)
+            worker = InferenceWorker(model, options)
             stack.callback(worker.close)
             return worker
 
@@ -128,7 +129,7 @@ def run(
 
 
 def _on_ray(model: Any, ray: RayOptions | str | bool | None, stack: ExitStack) -> RayExecutor | None:
-    """A connection to Ray, until the end of the run; None for a run on this machine."""
+    """Connects to Ray until the end of the run; returns None for a run on this machine."""
     if ray is None or ray is False:
         return None
     from framefeed.infer.ray import RayExecutor, ray_options
@@ -139,7 +140,7 @@ def _on_ray(model: Any, ray: RayOptions | str | bool | None, stack: ExitStack) -
 
 
 def read_classes(classes: Sequence[str] | str | os.PathLike[str] | None) -> tuple[str, ...] | None:
-    """Names of classes from a list, or from a file with one name a line.
+    """Returns class names from a list, or from a file with one name per line.
 
     Raises:
         InvalidFile: The file cannot be read, or is empty.
@@ -151,11 +152,9 @@ def read_classes(classes: Sequence[str] | str | os.PathLike[str] | None) -> tupl
     try:
         names = [line.strip() for line in Path(classes).read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(
-            classes, f"class names cannot be read from it: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        raise InvalidFile(classes, f"cannot read class names: {getattr(error, 'strerror', None) or error}") from error
     while names and not names[-1]:
         names.pop()
     if not names:
-        raise InvalidFile(classes, "has no class names; needed is one a line")
+        raise InvalidFile(classes, "has no class names; expected one name per line")
     return tuple(names)

@@ -15,8 +15,8 @@ from framefeed._util.journal import Journal, JournalInUse
 from framefeed._util.run_state import cannot_write
 from framefeed.catalog.arrow_file import plain_batches
 from framefeed.errors import OutputError, StateError
+from framefeed.infer.execution.work import BadFrame
 from framefeed.infer.rows import FOUND
-from framefeed.infer.work import BadFrame
 
 __all__ = ["Done", "MemoryJournal", "SegmentJournal"]
 

@@ -1,4 +1,4 @@
-"""What a run is asked for, checked once."""
+"""Validated options of a run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from framefeed.infer.fit import Resize, parse_size
-from framefeed.infer.layouts import LAYOUTS
-from framefeed.infer.segments import SEGMENT_FRAMES
+from framefeed.infer.detection.fit import Resize, parse_size
+from framefeed.infer.detection.layouts import LAYOUTS
+from framefeed.infer.execution.segments import SEGMENT_FRAMES
 
-__all__ = ["Options"]
+__all__ = ["InferOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How frames are chosen, prepared and looked at; see ``framefeed.infer.run``.
+class InferOptions:
+    """Sampling and detection options; see ``framefeed.infer.run``.
 
     Raises:
-        ValueError: One of them is not possible.
+        ValueError: An option is invalid.
     """
 
     batch_size: int = 8
@@ -44,11 +44,11 @@ class Options:
         for name in ("batch_size", "frame_skip", "max_detections", "max_batches", "num_threads", "segment_frames"):
             value = getattr(self, name)
             if value is not None and operator.index(value) < 1:
-                raise ValueError(f"{name} is at least 1, got {value}")
+                raise ValueError(f"{name} must be at least 1, got {value}")
         for name in ("confidence", "iou"):
             value = getattr(self, name)
             if not (math.isfinite(value) and 0.0 <= value <= 1.0):
-                raise ValueError(f"{name} is from 0 to 1, got {value}")
+                raise ValueError(f"{name} must be from 0 to 1, got {value}")
         for name, possible in (
             ("resize", ("letterbox", "stretch")),
             ("layout", LAYOUTS),
@@ -56,14 +56,14 @@ class Options:
             ("provider", ("cuda", "tensorrt")),
         ):
             if getattr(self, name) not in possible:
-                raise ValueError(f"{name} is one of {', '.join(map(str, possible))}, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be one of {', '.join(map(str, possible))}, got {getattr(self, name)!r}")
         if self.image_size is not None:
             object.__setattr__(self, "image_size", parse_size(self.image_size))
         if self.classes is not None:
             object.__setattr__(self, "classes", tuple(self.classes))
 
     def identity(self) -> dict[str, Any]:
-        """What rows depend on; a run is gone on with only where all of it is the same."""
+        """Returns the options that rows depend on; a run resumes only if all are equal."""
         how = ("trust_model", "num_threads", "memory_budget", "fallback")
         same = {name: value for name, value in asdict(self).items() if name not in how}
         same["device"] = self.device.partition(":")[0]

@@ -1,7 +1,7 @@
-"""Segments on Ray: a Ray Data pipeline whose actors each have a model and decode for it.
+"""Runs segments on Ray: a Ray Data pipeline whose actors each have a model and decode for it.
 
-The rows are those of a run on one machine: segments, and the batches in them, are the same, and which worker does a
-segment makes no difference. An actor that dies is started anew by Ray, which gives it its segment again.
+Rows equal those of a run on one machine: segments and their batches are the same, and do not depend on the worker. Ray
+restarts an actor that dies, and gives it its segment again.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from typing import Any
 from framefeed.errors import FramefeedError, MissingBackend, ModelError
 from framefeed.infer.engines.call import is_callable_name
 from framefeed.infer.engines.choose import model_name
-from framefeed.infer.options import Options
-from framefeed.infer.segments import Segment
-from framefeed.infer.work import Finished, VideoRef, WorkerStats
-from framefeed.infer.worker import Worker
+from framefeed.infer.execution.segments import Segment
+from framefeed.infer.execution.work import Finished, VideoRef, WorkerStats
+from framefeed.infer.execution.worker import InferenceWorker
+from framefeed.infer.options import InferOptions
 
 __all__ = ["RayExecutor", "RayOptions", "ray_options"]
 
-# Tasks of a pipeline: Ray keeps account of each.
+# Tasks of a pipeline: Ray tracks each of them.
 MAX_BLOCKS = 4096
 
-# How often a segment is begun again after its worker has died, and a worker after it has: enough for machines that go
-# away, and an end for a model that takes its process down with it. (Ray's own default is for ever.)
+# Retries of a segment whose worker died, and restarts of a worker: enough for machines that go away, and an end for a
+# model that crashes its process. (Ray's own default is unlimited.)
 MAX_RETRIES = 3
 LOOPBACK = "127.0.0.1"
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 MAX_RESTARTS = 16
 
-# What a worker may keep of decoded frames, where nothing is said: several may share a machine.
+# Default budget of a worker for decoded frames: several may share a machine.
 MEMORY_BUDGET = "1GiB"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
-    """Where and with how many workers to run.
+    """Address and workers of a run on Ray.
 
     Attributes:
-        address: Of a cluster: ``"auto"``, ``"host:port"`` or ``"ray://host:port"``; None for a Ray on this machine, or
-            the one that this process is connected to.
-        min_workers, max_workers: Copies of the model. Between the two Ray adds and removes workers by what there is to
-            do, and asks the cluster's autoscaler for machines. None: at least 1, and as many as there is room for.
-        cpus_per_worker: CPUs of each, which it decodes with.
-        gpus_per_worker: GPUs of each; None is 1 on a GPU.
+        address: Cluster address: ``"auto"``, ``"host:port"`` or ``"ray://host:port"``; None for Ray on this machine, or
+            the cluster that this process is connected to.
+        min_workers, max_workers: Copies of the model. Ray adds and removes workers in between by load, and asks the
+            cluster's autoscaler for machines. None: at least 1, and as many as fit.
+        cpus_per_worker: CPUs of each worker, used for decoding.
+        gpus_per_worker: GPUs of each worker; None is 1 if the device is a GPU.
     """
 
     address: str | None = None
@@ -62,23 +62,23 @@ class RayOptions:
         for name in ("min_workers", "max_workers", "cpus_per_worker"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} is at least 1, got {value}")
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if self.min_workers and self.max_workers and self.min_workers > self.max_workers:
-            raise ValueError(f"min_workers {self.min_workers} is more than max_workers {self.max_workers}")
+            raise ValueError(f"min_workers must not exceed max_workers, got {self.min_workers} and {self.max_workers}")
 
 
 def ray_options(given: RayOptions | str | bool) -> RayOptions:
-    """``RayOptions`` from an address, or True for a Ray on this machine."""
+    """Converts an address, or True for Ray on this machine, to ``RayOptions``."""
     if isinstance(given, RayOptions):
         return given
     return RayOptions(address=None if given is True else str(given))
 
 
 def _ray() -> Any:
-    # No figures about the use of Ray are sent anywhere.
+    # Disables Ray's usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "ray" not in sys.modules:
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its remarks would go to our stderr
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its messages would go to our stderr
     try:
         import ray
         import ray.data
@@ -90,25 +90,25 @@ def _ray() -> Any:
 
 
 def start_local(ray: Any, **more: Any) -> None:
-    """Starts a Ray on this machine whose processes all listen on 127.0.0.1 only.
+    """Starts Ray on this machine, with all processes listening on 127.0.0.1 only.
 
-    By itself Ray listens on all interfaces, and whoever reaches it runs code. Its one switch for that is meant for
-    other systems: where there are no clusters, the machine's address is that of the loopback.
+    By default Ray listens on all interfaces, and anyone who can connect can run code. Its only switch for that is meant
+    for other systems: where clusters are disabled, the machine's address is the loopback address.
 
     Args:
         ray: The module.
         more: Arguments of ``ray.init``.
 
     Raises:
-        RuntimeError: This Ray listens elsewhere nevertheless. It is shut down.
+        RuntimeError: This Ray version listens elsewhere nevertheless. It is shut down.
     """
     constants = sys.modules.get("ray._private.ray_constants")
     before, switch = os.environ.get(_CLUSTERS), getattr(constants, "ENABLE_RAY_CLUSTER", None)
-    os.environ[_CLUSTERS] = "0"  # for the processes that are started
+    os.environ[_CLUSTERS] = "0"  # for the started processes
     if switch is not None:
-        constants.ENABLE_RAY_CLUSTER = False  # type: ignore[union-attr]  # for this one, which has read it before
+        constants.ENABLE_RAY_CLUSTER = False  # type: ignore[union-attr]  # for this process, which read it at import
     try:
-        # "local": by itself Ray would look for one that runs already, by a file that any user can write.
+        # "local": otherwise Ray looks for a running instance, in a file that any user can write.
         ray.init(
             address="local",
             include_dashboard=False,
@@ -128,30 +128,30 @@ def start_local(ray: Any, **more: Any) -> None:
     if found != LOOPBACK:
         ray.shutdown()
         raise RuntimeError(
-            f"this version listens on {found}, not on {LOOPBACK} only; start it yourself, and give its address"
+            f"this version listens on {found}, not only on {LOOPBACK}; start it yourself, and pass its address"
         )
 
 
 def _lives() -> dict[str, Any]:
-    """How often Ray starts a worker again, and gives it what the dead one had.
+    """Returns Ray options that limit restarts of workers and retries of their segments.
 
-    By itself Ray does both without end: a video that kills its worker would keep the run going for ever. This is how
-    to say so up to Ray 2.63.
+    By default Ray does both without limit: a video that kills its worker would keep the run going forever. These are
+    the names up to Ray 2.63.
     """
     return {"max_restarts": MAX_RESTARTS, "max_task_retries": MAX_RETRIES}
 
 
 class _Actor:
-    """A worker, as Ray Data calls it: with segments, for what was found in them."""
+    """Worker as called by Ray Data: takes segments, returns detections."""
 
-    def __init__(self, model: Any, options: Options) -> None:
+    def __init__(self, model: Any, options: InferOptions) -> None:
         if options.device == "cpu":
             import torch
 
             torch.set_num_threads(options.num_threads or 1)
         try:
-            self._worker: Worker | FramefeedError = Worker(model, options)
-        except FramefeedError as error:  # told with the first segment: Ray would try to start it again and again
+            self._worker: InferenceWorker | FramefeedError = InferenceWorker(model, options)
+        except FramefeedError as error:  # reported with the first segment: Ray would restart the actor again and again
             self._worker = error
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -175,14 +175,14 @@ def _less(now: WorkerStats, before: WorkerStats) -> WorkerStats:
 
 
 class RayExecutor:
-    """Does segments on Ray.
+    """Runs segments on Ray.
 
     Args:
-        model: The model; a file has to be there on each machine.
-        ray: Where.
+        model: The model; a file must exist on each machine.
+        ray: Address and workers.
 
     Attributes:
-        stats: What all workers have done together.
+        stats: Counters of all workers together.
 
     Raises:
         MissingBackend: Ray is not installed, or cannot be reached.
@@ -194,7 +194,7 @@ class RayExecutor:
         # Workers have another working directory.
         is_file = isinstance(model, str | os.PathLike) and not is_callable_name(os.fsdecode(model))
         self._model = os.path.abspath(os.fsdecode(model)) if is_file else model
-        self._options: Options | None = None
+        self._options: InferOptions | None = None
         self.stats = WorkerStats()
         self._started = False
         if not self._ray.is_initialized():
@@ -209,26 +209,26 @@ class RayExecutor:
             self._started = True
 
     def close(self) -> None:
-        """Leaves Ray, where it was not there before."""
+        """Disconnects from Ray, if this object connected."""
         if self._started:
             self._ray.shutdown()
             self._started = False
 
     def choose_device(self, device: str) -> str:
-        """``"auto"`` is a GPU where the cluster has one. Each worker finds its own GPU as the first one."""
+        """Resolves ``"auto"`` to a GPU if the cluster has one. Each worker sees its own GPU as the first one."""
         if device == "auto":
             return "cuda" if self._ray.cluster_resources().get("GPU") else "cpu"
         return device
 
-    def use(self, options: Options) -> RayExecutor:
-        """Sets what workers do."""
+    def use(self, options: InferOptions) -> RayExecutor:
+        """Sets the options of the workers."""
         budget = MEMORY_BUDGET if options.memory_budget is None else options.memory_budget
         threads = options.num_threads or (self._given.cpus_per_worker if options.device == "cpu" else None)
         self._options = replace(options, num_threads=threads, memory_budget=budget)
         return self
 
     def run(self, segments: Sequence[Segment], videos: Sequence[VideoRef], advance: Any) -> Iterator[Finished]:
-        """Gives each segment when it is done."""
+        """Yields each segment when it is finished."""
         if not segments:
             return
         known = {video.number: video for video in videos}
@@ -274,7 +274,7 @@ class RayExecutor:
 
     @contextlib.contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Without Ray's own progress and remarks; ours are shown instead."""
+        """Hides Ray's own progress and messages; ours are shown instead."""
         context = self._ray.data.DataContext.get_current()
         before = context.enable_progress_bars
         logger = logging.getLogger("ray.data")

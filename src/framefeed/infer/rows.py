@@ -1,4 +1,4 @@
-"""Rows: what is found, as Arrow tables on their way to CSV and Parquet files."""
+"""Rows: detections as Arrow tables, written to CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOX = [(name, pa.float32()) for name in ("x1", "y1", "x2", "y2")]
 FOUND = pa.schema(
     [("video", pa.int32()), ("frame_index", pa.int64()), *_BOX, ("score", pa.float32()), ("class", pa.int32())]
 )
-"""What is kept of detections until all is done: the video by its number."""
+"""Columns of stored detections, with the video's number."""
 
 COLUMNS = pa.schema(
     [
@@ -35,25 +35,25 @@ COLUMNS = pa.schema(
         ("class_name", pa.string()),
     ]
 )
-"""What output files have. ``class_name`` is there where names are known."""
+"""Columns of output files; ``class_name`` only if names are known."""
 
 SUFFIXES = (".csv", ".parquet")
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """The kind of a file by its name: ``".csv"`` or ``".parquet"``.
+    """Returns the type of a file by its name: ``".csv"`` or ``".parquet"``.
 
     Raises:
-        OutputError: It is another one.
+        OutputError: The name has another suffix.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise OutputError(path, f"rows are written as {' or '.join(SUFFIXES)}: choose such a name")
+        raise OutputError(path, f"unsupported file type; use {' or '.join(SUFFIXES)}")
     return suffix
 
 
 def sorted_found(table: pa.Table) -> pa.Table:
-    """By video and frame, and there by falling score; then by whatever is different, so that there is one order."""
+    """Sorts by video, frame and falling score; remaining columns break ties."""
     falling = [("score", "descending"), *((name, "ascending") for name in ("class", "x1", "y1", "x2", "y2"))]
     return table.sort_by([("video", "ascending"), ("frame_index", "ascending"), *falling])
 
@@ -61,13 +61,13 @@ def sorted_found(table: pa.Table) -> pa.Table:
 def finish_rows(
     found: pa.Table, names: Sequence[str], seconds: NDArray[np.float64], classes: Sequence[str] | None
 ) -> pa.Table:
-    """Rows as files have them.
+    """Converts detections to rows of the output.
 
     Args:
-        found: Detections with ``FOUND``'s columns.
-        names: The name of each video.
-        seconds: For each detection, when its frame is shown.
-        classes: Names of classes, where they are known.
+        found: Detections with the columns of ``FOUND``.
+        names: Name of each video.
+        seconds: Time of each detection's frame.
+        classes: Class names, if known.
     """
     numbers = found["video"].to_numpy()
     columns = {name: found[name] for name in FOUND.names}
@@ -82,7 +82,7 @@ def finish_rows(
 
 
 class RowWriter:
-    """Writes rows to a CSV or Parquet file, piece by piece.
+    """Writes rows to a CSV or Parquet file, in parts.
 
     Args:
         file: The file, open for writing.
@@ -102,22 +102,22 @@ class RowWriter:
             self._writer = parquet.ParquetWriter(file, schema, compression="zstd")
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows."""
+        """Writes rows."""
         if rows.num_rows:
             self._writer.write_table(_changed_texts(rows, csv_cell) if self._is_csv else rows)
 
     def close(self) -> None:
-        """Writes what ends the file."""
+        """Writes the end of the file."""
         self._writer.close()
 
     def abandon(self) -> None:
-        """Lets go of a file that could not be written."""
+        """Closes a file after a failed write."""
         with suppress(Exception):
             self._writer.close()
 
 
 def _changed_texts(rows: pa.Table, change: Callable[[str], str]) -> pa.Table:
-    """The rows with every text changed."""
+    """Applies a function to every string column."""
     for place, column in enumerate(rows.schema):
         if pa.types.is_string(column.type):
             texts = rows.column(place).dictionary_encode().combine_chunks()
@@ -127,11 +127,11 @@ def _changed_texts(rows: pa.Table, change: Callable[[str], str]) -> pa.Table:
 
 
 def read_rows(path: str | os.PathLike[str]) -> pa.Table:
-    """Reads a file of rows, ours or another tool's with the same columns.
+    """Reads rows from a file of ours, or of another tool with the same columns.
 
     Raises:
-        SourceError: It cannot be read.
-        InvalidFile: It is no such file, or lacks a column.
+        SourceError: The file cannot be read.
+        InvalidFile: The file has another format, or lacks a column.
     """
     name = os.fspath(path)
     try:
@@ -139,7 +139,7 @@ def read_rows(path: str | os.PathLike[str]) -> pa.Table:
         if kind == ".csv":
             from pyarrow import csv
 
-            # Names of videos may look like numbers.
+            # Video names may look like numbers.
             types = {"video": pa.string(), "class_name": pa.string()}
             table = csv.read_csv(
                 name,
@@ -152,14 +152,14 @@ def read_rows(path: str | os.PathLike[str]) -> pa.Table:
 
             table = parquet.read_table(name)
     except OutputError as error:
-        raise InvalidFile(name, "rows are read from .csv or .parquet files") from error
+        raise InvalidFile(name, "unsupported file type; use .csv or .parquet") from error
     except OSError as error:
         raise SourceError(name, f"cannot be read: {error.strerror or error}") from error
     except pa.ArrowException as error:
-        raise InvalidFile(name, f"no rows can be read from it: {_first_line(error)}") from error
+        raise InvalidFile(name, f"cannot read rows: {_first_line(error)}") from error
     missing = [name for name in FOUND.names if name not in table.column_names]
     if missing:
-        raise InvalidFile(name, f"lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")
+        raise InvalidFile(name, f"lacks the columns {', '.join(missing)}; found {', '.join(table.column_names)}")
     return _cast(name, table)
 
 
@@ -167,7 +167,7 @@ def _cast(path: str, table: pa.Table) -> pa.Table:
     try:
         columns = [table[field.name].cast(field.type) for field in COLUMNS if field.name in table.column_names]
     except pa.ArrowException as error:
-        raise InvalidFile(path, f"a column has values that do not belong there: {_first_line(error)}") from error
+        raise InvalidFile(path, f"a column has invalid values: {_first_line(error)}") from error
     fields = [field for field in COLUMNS if field.name in table.column_names]
     return pa.table(columns, pa.schema(fields))
 

@@ -1,4 +1,4 @@
-"""Which videos are meant: files, folders, patterns and catalogs; each with its packets, indexed once."""
+"""Input videos of a run: files, folders, patterns and catalogs, each indexed once."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from framefeed.catalog.catalog import BadFile
 from framefeed.catalog.paths import STORE_CATALOG, absolute, meant
 from framefeed.errors import InvalidFile
 from framefeed.index import VideoIndex
-from framefeed.infer.segments import cut_places, sampled_frames
+from framefeed.infer.execution.segments import cut_places, sampled_frames
 
-__all__ = ["Video", "Videos", "find_videos"]
+__all__ = ["InputVideo", "InputVideos", "find_videos"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Video:
-    """A video that frames are taken from.
+class InputVideo:
+    """An input video.
 
     Attributes:
-        name: As the user spells it.
-        catalog: Has its index.
-        number: Its number there.
+        name: The path as given.
+        catalog: Catalog with its index.
+        number: Its number in the catalog.
         size: (height, width) of its upright frames.
-        fingerprint: Size and modification time of the file, or what stands for them in a packet store.
-        num_frames: All its frames.
-        places: Where those of them that the model is to see can be cut into segments; see ``cut_places``.
+        fingerprint: Size and modification time of the file, or their stored values in a packet store.
+        num_frames: Number of frames.
+        places: Positions where its sampled frames can be cut into segments; see ``cut_places``.
     """
 
     name: str
@@ -47,49 +47,48 @@ class Video:
 
     @property
     def num_sampled(self) -> int:
-        """Frames that the model is to see."""
+        """Number of sampled frames."""
         return int(self.places[-1])
 
     @property
     def index(self) -> VideoIndex:
-        """Its packets."""
+        """Index of the video."""
         return self.catalog[self.number]
 
     def seconds(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """When frames are shown."""
+        """Returns the times of frames, in seconds."""
         return self.index.pts_seconds(frames)
 
 
 @dataclass(frozen=True, eq=False)
-class Videos:
-    """What was found.
+class InputVideos:
+    """Input videos of a run.
 
     Attributes:
-        good: Videos, in the order given.
-        bad: Files that cannot be used, and why.
+        good: Usable videos, in the order given.
+        bad: Unusable files, with reasons.
     """
 
-    good: list[Video]
+    good: list[InputVideo]
     bad: list[BadFile]
 
 
-def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool | None = None) -> Videos:
-    """Finds videos and indexes those that are in no catalog.
+def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool | None = None) -> InputVideos:
+    """Finds videos, and indexes those without a catalog.
 
     Args:
-        paths: Files, folders, patterns, catalogs (``.arrow``) and packet stores. A file that is meant twice is taken
-            once.
-        folder: Where the index of what is in no catalog is kept; what is there already is not scanned again.
-        frame_skip: Every so many frames one is taken.
-        progress: Whether to show progress; None on a terminal.
+        paths: Files, folders, patterns, catalogs (``.arrow``) and packet stores. A file found twice is used once.
+        folder: Folder for the catalog of videos without one; videos already in it are not scanned again.
+        frame_skip: Distance of sampled frames.
+        progress: Shows progress; None does on a terminal.
 
     Raises:
-        InvalidFile: Something leads to no file.
+        InvalidFile: A path does not match any file.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
-        raise InvalidFile("videos", "none given: give files, folders, patterns or catalogs")
-    found = Videos([], [])
+        raise InvalidFile("videos", "none given: pass files, folders, patterns or catalogs")
+    found = InputVideos([], [])
     entries: list[str | Catalog] = []
     for each in map(os.fsdecode, given):
         if _is_catalog(each):
@@ -126,14 +125,16 @@ def find_videos(paths: Paths, folder: Path, frame_skip: int, *, progress: bool |
 
 
 def _is_catalog(name: str) -> bool:
-    # Not by Path, which raises an error of its own where a folder cannot be read.
-    if os.path.isdir(name):  # a packet store; a catalog among videos may not have all of them
+    # Not by Path, which raises an error of its own if a folder cannot be read.
+    if os.path.isdir(name):  # a packet store; a catalog inside a folder of videos may not list all of them
         return os.path.isfile(os.path.join(name, STORE_CATALOG)) and Catalog.open(name).is_store
     return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
-def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> Video:
+def _video(name: str, catalog: Catalog, number: int, frame_skip: int) -> InputVideo:
     index = catalog[number]
     places = cut_places(index.packets, sampled_frames(index.num_frames, frame_skip))
     size, stamp = index.fingerprint if index.stored is None else index.stored.video
-    return Video(name, catalog, number, index.stream.display_size, (int(size), int(stamp)), index.num_frames, places)
+    return InputVideo(
+        name, catalog, number, index.stream.display_size, (int(size), int(stamp)), index.num_frames, places
+    )

@@ -1,4 +1,4 @@
-"""The loader: batches of a dataset in an order, decoded ahead."""
+"""``VideoLoader``: batches of a dataset in a given order, decoded ahead."""
 
 from __future__ import annotations
 

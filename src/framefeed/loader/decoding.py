@@ -1,4 +1,4 @@
-"""The jobs of a feed: groups that are to be decoded or are being decoded, and what becomes of their pictures."""
+"""Decoding jobs of a feed: groups queued or being decoded, and delivery of their pictures."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = ["Board", "Decoding", "Stopped"]
 
 
 class Stopped(Exception):
-    """Ends a decoding job that nobody waits for."""
+    """Ends a decoding job that no batch waits for."""
 
 
 @dataclass(eq=False)
 class Board:
-    """What all threads of a feed look at, with the lock held.
+    """State shared by the threads of a feed, guarded by one lock.
 
     Attributes:
-        changed, finished: Two conditions of one lock: workers wait for something to do, the consumer for a batch.
-        tasks: What is to be done.
-        open: Batches that are being filled in or are complete, in order.
-        num_threads: How many threads work on it.
-        closed: Whether nobody waits for anything any more.
-        nothing_to_prefetch: Until a batch is opened or memory comes free.
+        changed, finished: Conditions of the lock: workers wait for tasks, the consumer for a batch.
+        tasks: Queued tasks.
+        open: Batches being filled or complete, in order.
+        num_threads: Number of worker threads.
+        closed: True after the feed has been closed.
+        nothing_to_prefetch: True until a batch is opened or memory is freed.
     """
 
     changed: Condition
@@ -52,26 +52,26 @@ class Board:
     nothing_to_prefetch: bool = False
 
     def add(self, task: Callable[[], None] | Job) -> None:
-        """Adds something to do."""
+        """Queues a task."""
         self.tasks.append(task)
         self.changed.notify()
 
     def done(self, batch: FinishedBatch, count: int) -> None:
-        """Frames of a batch have come, or failed."""
+        """Counts delivered or failed frames of a batch."""
         batch.remaining -= count
-        if not batch.remaining and self.open and batch is self.open[0]:  # the others are looked at when it is taken
+        if not batch.remaining and self.open and batch is self.open[0]:  # later batches are checked when they are taken
             self.finished.notify_all()
 
 
 class _Taker:
-    """Takes the pictures of jobs that are done together.
+    """Receives the pictures of jobs that run together.
 
     Args:
-        decoding: Whose jobs they are.
+        decoding: Owner of the jobs.
         video: Their video.
-        jobs: For each frame that is decoded, the job that it is for.
+        jobs: For each decoded frame, its job.
         frames: The frames.
-        source: Counts what is read for them.
+        source: Counts the bytes read.
     """
 
     def __init__(
@@ -95,22 +95,22 @@ class _Taker:
 
 
 class Decoding:
-    """Does jobs. All but ``decode`` is called with the lock held.
+    """Runs decoding jobs. Call all methods except ``decode`` with the lock held.
 
     Args:
-        board: What the threads of the feed have in common.
-        dataset: Whose frames they are.
-        workshop: Works on pictures.
-        ahead: Decides what to keep.
-        budget: What that may take.
-        size_of: Bytes that a frame of a video takes.
-        timeout: Seconds that decoding for a sample may take; 0 for no limit.
-        stats: What is counted into.
-        delivered: Is called when pictures have been handed over.
+        board: State shared by the feed's threads.
+        dataset: The dataset.
+        workshop: Processes pictures.
+        ahead: Decides which frames to cache.
+        budget: Memory budget of cached frames.
+        size_of: Returns the bytes of one frame of a video.
+        timeout: Time limit for decoding a sample, in seconds; 0 for no limit.
+        stats: Counters to update.
+        delivered: Called after pictures were delivered.
 
     Attributes:
-        frames: Frames that are being decoded or are kept.
-        hopeless: Those that failed once: not tried again before a batch needs them.
+        frames: Frames cached or being decoded.
+        hopeless: Frames that failed once: retried only when a batch needs them.
     """
 
     def __init__(
@@ -143,17 +143,17 @@ class Decoding:
         self._queued: dict[Group, Job] = {}
         self._running: dict[Group, Job] = {}
         self._hanging: set[int] = set()
-        self._lent: Counter[Key] = Counter()  # kept frames that threads are reading
+        self._lent: Counter[Key] = Counter()  # cached frames that threads are reading
 
     @property
     def num_groups(self) -> int:
-        """Groups that are queued or being decoded."""
+        """Number of groups queued or being decoded."""
         return len(self._queued) + len(self._running)
 
     def close(self) -> None:
-        """Forgets all, and gives memory back."""
+        """Drops everything and frees its memory."""
         for key, frame in self.frames.items():
-            if frame.bases is not None and self._lent[key]:  # whoever reads it gives it back
+            if frame.bases is not None and self._lent[key]:  # freed by the thread that reads it
                 self._budget.hold(self._size_of(key[0]))
             elif frame.bases is not None:
                 self._workshop.give_back(frame.bases)
@@ -165,11 +165,11 @@ class Decoding:
             self._retain(job)
 
     def lend(self, keys: Sequence[Key]) -> None:
-        """A thread is going to read kept frames."""
+        """Marks cached frames as being read by a thread."""
         self._lent.update(keys)
 
     def take_back(self, frames: Sequence[tuple[Key, Any]]) -> None:
-        """It has read them. Where all has ended meanwhile, their memory is free now."""
+        """Ends reading of cached frames. Frees their memory if the feed was closed meanwhile."""
         for key, bases in frames:
             self._lent[key] -= 1
             if not self._lent[key]:
@@ -179,7 +179,7 @@ class Decoding:
                     self._budget.give(self._size_of(key[0]))
 
     def drop_frames(self) -> None:
-        """Lets go of frames that the look-ahead does not want to keep any longer."""
+        """Drops the frames that the look-ahead has evicted."""
         for key in self._ahead.take_dropped():
             frame = self.frames.get(key)
             if frame is not None and frame.bases is not None:
@@ -189,11 +189,11 @@ class Decoding:
         self._ahead.settle()
 
     def submit(self, planned: GroupJob, frames: set[int]) -> None:
-        """Adds a group to what is to be decoded; a group is decoded by one thread at a time.
+        """Queues a group for decoding; one thread at a time decodes a group.
 
         Args:
-            planned: What is to be kept of it.
-            frames: Those of its frames that batches have begun to wait for.
+            planned: The group, and the frames to cache.
+            frames: Frames that open batches wait for.
         """
         for number in planned.keep:
             key = (planned.video, number)
@@ -218,11 +218,10 @@ class Decoding:
             self._board.add(job)
 
     def together(self, job: Job) -> list[Job]:
-        """A job and those of the groups behind its own; as long as every other thread has one, too.
+        """Returns a job and those of the following groups, as long as every other thread has a job too.
 
-        Only groups of which batches that are open want most: of others little is gained, and the longest run that a
-        decoder has ever met decides how much memory it takes, so that a few chance neighbours would make all of them
-        grow in time.
+        Only groups of which open batches need most frames are joined. Others gain little, and the longest run that a
+        decoder has seen determines its memory, so a few chance neighbours would eventually enlarge every decoder.
         """
         jobs = [job]
         if not self._workshop.frames_together or len(self._board.tasks) < self._board.num_threads:
@@ -230,7 +229,7 @@ class Decoding:
         frames = len(job.frames)
         try:
             starts = self._videos[job.video].starts
-        except (FramefeedError, OSError):  # closed since, and gone: that is found out when it is decoded
+        except (FramefeedError, OSError):  # the file was closed and is gone; decoding reports it
             return jobs
         while len(self._board.tasks) >= self._board.num_threads and self._is_wanted_now(jobs[-1], starts):
             behind = max(jobs[-1].frames) + 1
@@ -245,14 +244,14 @@ class Decoding:
         return jobs
 
     def _is_wanted_now(self, job: Job, starts: NDArray[np.int64]) -> bool:
-        """Whether open batches wait for at least half of a group."""
+        """Returns True if open batches wait for at least half of a group."""
         frames = (self.frames.get((job.video, number)) for number in job.frames)
         waited_for = sum(frame is not None and bool(frame.waiting) for frame in frames)
         first, behind = np.searchsorted(starts, job.start, "left"), np.searchsorted(starts, job.start, "right")
         return 2 * waited_for >= int(behind - first)
 
     def decode(self, jobs: Sequence[Job]) -> None:
-        """Does jobs of one video."""
+        """Runs jobs of one video."""
         owners: list[Job] = []
         frames: list[int] = []
         with self._lock:
@@ -273,7 +272,7 @@ class Decoding:
             taker = _Taker(self, video, owners, frames, source)
             self._workshop.decode(video, source, frames, taker, read_on=jobs[-1].goes_on)
         except (FramefeedError, OSError, MemoryError) as caught:
-            error = caught.with_traceback(None)  # it leads to all that is here, and errors are kept
+            error = caught.with_traceback(None)  # it refers to everything here, and errors are kept
         except BaseException:
             self._end_jobs(jobs, source, None)
             raise
@@ -288,11 +287,11 @@ class Decoding:
                 self._budget.give(job.retained)
                 job.retained = 0
                 if job.abandoned:
-                    self._hanging.discard(job.video)  # it has come back
+                    self._hanging.discard(job.video)  # it has returned
                 if self._running.get(job.group) is job:
                     del self._running[job.group]
                 if self._is_over(job):
-                    job.waiting.clear()  # what nobody waits for must not keep batches
+                    job.waiting.clear()  # must not keep batches alive
                     continue
                 for number in sorted(job.undelivered):
                     self._fail_frame(job, number, _error_of(self._filenames[job.video], number, error))
@@ -301,11 +300,11 @@ class Decoding:
 
     def _count(self, source: CountedSource) -> None:
         packets, num_bytes = source.take_counts()
-        self._stats.frames_decoded += packets
+        self._stats.packets_decoded += packets
         self._stats.bytes_read += num_bytes
 
     def _begin(self, job: Job) -> list[int]:
-        """The frames that are still wanted of a job; those to be kept are claimed until it has delivered them."""
+        """Returns the frames of a job that are still wanted; frames to cache are claimed until they are delivered."""
         numbers = []
         for number in sorted(job.frames):
             key = (job.video, number)
@@ -314,7 +313,7 @@ class Decoding:
                 pass
             elif self._ahead.claim(key):
                 job.keep.add(number)
-            elif not frame.waiting:  # dropped meanwhile
+            elif not frame.waiting:  # evicted meanwhile
                 self.frames.let_go(key)
                 continue
             numbers.append(number)
@@ -323,7 +322,7 @@ class Decoding:
         return numbers
 
     def _goes_straight(self, key: Key) -> bool:
-        """Whether all batches that need a frame are open by now: it need not be kept, and goes straight into them."""
+        """Returns True if all batches that need a frame are open: it goes straight into them and is not cached."""
         frame = self.frames[key]
         if not frame.waiting or not self._ahead.let_go(key):
             return False
@@ -332,12 +331,12 @@ class Decoding:
         return True
 
     def _take(self, video: OpenVideo, jobs: Sequence[Job], frames: Sequence[int], pictures: Sequence[Any]) -> None:
-        """Writes decoded pictures to where they are wanted; nobody is told before they are confirmed."""
+        """Writes decoded pictures to their destinations; batches count them only after ``confirm``."""
         workshop = self._workshop
         taken = [
             JobPicture(number, picture, workshop.allocate(video) if number in job.keep else None, job=job)
             for job, number, picture in zip(jobs, frames, pictures, strict=True)
-            if number in job.undelivered  # otherwise it failed, and is being done again for the frames that can be had
+            if number in job.undelivered  # otherwise it failed; its job runs again for the good frames
         ]
         with self._lock:
             if self._board.closed or any(each.job.abandoned for each in taken):
@@ -350,7 +349,7 @@ class Decoding:
             workshop.take(video, taken)
         failed = [each for each in taken if each.error is not None]
         if failed:
-            with self._lock:  # the others may be of the right size
+            with self._lock:  # other frames may have the right size
                 if self._board.closed or any(each.job.abandoned for each in failed):
                     raise Stopped
                 self._give_back(failed)
@@ -360,7 +359,7 @@ class Decoding:
                     self._fail_frame(each.job, each.number, each.error)
 
     def _serve(self, video: OpenVideo, taken: JobPicture) -> None:
-        """Finds out who waits for a picture."""
+        """Collects the batches that wait for a picture."""
         job = taken.job
         key = (job.video, taken.number)
         if taken.bases is not None and self._goes_straight(key):
@@ -368,7 +367,7 @@ class Decoding:
             taken.bases = None
             job.keep.discard(taken.number)
         elif taken.bases is None and taken.number not in job.waiting and self._ahead.claim(key):
-            job.keep.add(taken.number)  # decided only while it was being decoded
+            job.keep.add(taken.number)  # decided while it was being decoded
             taken.bases = self._workshop.allocate(video)
         if taken.bases is None:
             if taken.number not in job.waiting:
@@ -379,7 +378,7 @@ class Decoding:
         taken.places = _places(key, taken.served)
 
     def _reject(self, jobs: Collection[Job]) -> None:
-        """Forgets pictures that were taken: they will come again."""
+        """Discards unconfirmed pictures; valid ones are delivered again."""
         if not any(job.taken for job in jobs):
             return
         with self._lock:
@@ -389,7 +388,7 @@ class Decoding:
         self._workshop.reject(taken)
 
     def _confirm(self, jobs: Collection[Job], source: CountedSource) -> None:
-        """Tells everybody of the pictures that were taken."""
+        """Delivers the pictures taken since the last call."""
         while True:
             again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]] = {}
             with self._lock:
@@ -409,7 +408,7 @@ class Decoding:
         self._reject(jobs)
 
     def _hand_over(self, taken: JobPicture, again: dict[FinishedBatch, list[tuple[Any, Sequence[Place]]]]) -> None:
-        """Lets go of a picture, unless more have come who want it."""
+        """Releases a picture unless more batches wait for it by now."""
         job = taken.job
         key = (job.video, taken.number)
         for batch, claimed in taken.served:
@@ -432,7 +431,7 @@ class Decoding:
         self._release(job, taken.number)
 
     def _retain(self, job: Job) -> None:
-        """Keeps what a job has taken of the budget when nobody waits for it any more: its thread may be using it."""
+        """Keeps the memory charge of a cancelled job while its thread may use the memory."""
         job.retained = len(job.keep) * self._size_of(job.video)
         self._budget.hold(job.retained)
 
@@ -440,7 +439,7 @@ class Decoding:
         return self._board.closed or job.abandoned
 
     def _give_back(self, taken: Sequence[Taken]) -> None:
-        """Gives memory back of frames that will not be kept after all."""
+        """Frees frames that will not be cached after all."""
         for each in taken:
             if each.bases is not None:
                 self._workshop.give_back(each.bases)
@@ -455,14 +454,14 @@ class Decoding:
     # --- failures -------------------------------------------------------------------------------------------------
 
     def _fail_frame(self, job: Job, number: int, error: Exception) -> None:
-        """Tells all who wait for a frame of a job that it cannot be had."""
+        """Fails a frame in all batches that wait for it."""
         key = (job.video, number)
         self._release(job, number)
         waiting = job.waiting.pop(number, None)
         if waiting is None:
             waiting = self.frames.let_go(key)
         if isinstance(error, DecodeError | FrameSizeError):
-            self._failed[key] = error  # the file's content is bad: no need to try again
+            self._failed[key] = error  # the file is damaged: retrying is useless
         self.hopeless.add(key)
         self._ahead.discard(key)
         self.drop_frames()
@@ -471,17 +470,17 @@ class Decoding:
             self._board.done(batch, 1)
 
     def known_failure(self, key: Key) -> Exception | None:
-        """Why there is no use in trying to decode a frame."""
+        """Returns the error of a frame that is known to fail, or None."""
         if key[0] in self._hanging:
             return self._timed_out(*key)
         return self._failed.get(key)
 
     def _timed_out(self, file: int, frame: int) -> SampleTimeout:
-        reason = f"frame {frame} was not decoded within {self._timeout:g} s; give a longer timeout"
+        reason = f"frame {frame} was not decoded within {self._timeout:g} s; increase timeout"
         return SampleTimeout(self._videos[file].index.path, reason)
 
     def running(self) -> list[str]:
-        """Describes what is being decoded, and since when."""
+        """Describes running jobs and their durations."""
         now = time.monotonic()
         begun = [job for job in self._running.values() if job.started is not None]
         paths = [self._videos[job.video].index.path for job in begun]
@@ -491,14 +490,14 @@ class Decoding:
         ]
 
     def until_timeout(self) -> float | None:
-        """Seconds until a job that is running will have taken too long; None where there is no limit."""
+        """Returns the seconds until a running job exceeds the time limit; None if there is no limit."""
         if not self._timeout:
             return None
         begun = [job.started for job in self._running.values() if job.started is not None]
         return max(0.01, min(begun, default=time.monotonic()) + self._timeout - time.monotonic())
 
     def give_up_on_slow_jobs(self) -> int:
-        """Fails what has taken too long. Returns how many threads may never come back."""
+        """Fails jobs that exceed the time limit. Returns the number of threads that may hang forever."""
         if not self._timeout:
             return 0
         now = time.monotonic()
@@ -508,7 +507,7 @@ class Decoding:
             job.abandoned = True
             del self._running[job.group]
             self._retain(job)
-            self._hanging.add(job.video)  # not tried again until it comes back: each try would cost a thread
+            self._hanging.add(job.video)  # no retries until it returns: each would cost a thread
             for number in sorted(job.undelivered):
                 self._fail_frame(job, number, self._timed_out(job.video, number))
             if job.then is not None:
@@ -517,15 +516,15 @@ class Decoding:
 
 
 def _places(key: Key, waiting: Sequence[tuple[FinishedBatch, bool]]) -> list[tuple[Assembly, Sequence[Place]]]:
-    """Where a frame goes in the batches that wait for it."""
+    """Returns the destinations of a frame in the batches that wait for it."""
     assemblies = [batch.assembly for batch, _ in waiting if batch.assembly is not None]
     return [(assembly, assembly.targets[key]) for assembly in assemblies]
 
 
 def _error_of(path: str, frame: int, error: Exception | None) -> Exception:
-    """What is wrong with one frame of a job that failed."""
+    """Returns the error of one frame of a failed job."""
     if error is None:
-        return DecodeError(path, f"frame {frame} cannot be decoded: the decoder gave no picture", frame)
+        return DecodeError(path, f"frame {frame} cannot be decoded: the decoder returned no picture", frame)
     if isinstance(error, DecodeError):
         reason = error.reasons.get(frame)
         if reason is not None:

@@ -1,4 +1,4 @@
-"""Which samples make up each batch of an epoch: an order of ours, or whatever a torch sampler says."""
+"""Batches of an epoch: sample numbers from a framefeed order or from a torch sampler."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from framefeed.dataset.orders import Layout, Order
 from framefeed.errors import StateError
 
-__all__ = ["Epochs", "Numbers", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
+__all__ = ["BatchNumbers", "Epochs", "OrderedEpochs", "SampledEpochs", "across", "of_one_epoch"]
 
 Batches = Iterator[NDArray[np.int64]]
 
 
-class Numbers(NamedTuple):
-    """A batch before anything is known of it.
+class BatchNumbers(NamedTuple):
+    """Sample numbers of a batch.
 
     Attributes:
-        epoch: The epoch that it belongs to.
-        samples: The numbers of its samples.
-        is_last: Whether it is known to be the last one of its epoch, and others may follow.
+        epoch: The epoch of the batch.
+        samples: Sample numbers.
+        is_last: True if it is known to be the last batch of its epoch, and more epochs may follow.
     """
 
     epoch: int
@@ -35,19 +35,19 @@ class Numbers(NamedTuple):
     is_last: bool = False
 
 
-def of_one_epoch(epoch: int, batches: Batches) -> Iterator[Numbers]:
-    """The batches of an epoch by itself."""
-    return (Numbers(epoch, samples) for samples in batches)
+def of_one_epoch(epoch: int, batches: Batches) -> Iterator[BatchNumbers]:
+    """Yields the batches of a single epoch."""
+    return (BatchNumbers(epoch, samples) for samples in batches)
 
 
-def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[Numbers]:
-    """The batches of several epochs.
+def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[BatchNumbers]:
+    """Yields the batches of several epochs.
 
     Args:
-        epochs: Gives them.
-        first: The first epoch.
-        skip: Batches of it that are left out.
-        end: The epoch behind the last.
+        epochs: Source of batches.
+        first: First epoch.
+        skip: Number of batches of the first epoch to skip.
+        end: End of the range of epochs.
     """
     for epoch in range(first, end):
         batches = epochs.batches(epoch, skip if epoch == first else 0)
@@ -56,37 +56,37 @@ def across(epochs: Epochs, first: int, skip: int, end: int) -> Iterator[Numbers]
             return
         while samples is not None:
             following = next(batches, None)
-            yield Numbers(epoch, samples, following is None)
+            yield BatchNumbers(epoch, samples, following is None)
             samples = following
 
 
 class Epochs(Protocol):
-    """Gives the batches of any epoch."""
+    """Source of the batches of any epoch."""
 
     @property
     def name(self) -> str:
-        """Stands for the order and its parameters."""
+        """Name of the order, with its parameters."""
 
     @property
     def leaves_out_all(self) -> bool:
-        """Whether an epoch has samples, but too few for a batch that is full, and others are left out."""
+        """True if an epoch has samples, but too few for a full batch, and short batches are dropped."""
 
     def batches(self, epoch: int, skip: int) -> Batches:
-        """The batches of an epoch after the first ``skip``."""
+        """Yields the batches of an epoch after the first ``skip``."""
 
     def __len__(self) -> int:
-        """Number of batches of an epoch."""
+        """Returns the number of batches in an epoch."""
 
     def state(self, finished: bool) -> dict[str, Any]:
-        """What is needed beside the seed and the epoch to have the same batches again, or the next epoch's."""
+        """Returns the state that, with seed and epoch, gives the batches of this epoch or of the next."""
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Takes back what ``state`` gave."""
+        """Restores a state returned by ``state``."""
 
 
 @dataclass
 class OrderedEpochs:
-    """Batches by one of our orders: a pure function of seed, epoch and rank, so there is nothing to save."""
+    """Batches in a framefeed order: a pure function of seed, epoch and rank, without any state to save."""
 
     order: Order
     layout: Layout
@@ -99,45 +99,45 @@ class OrderedEpochs:
 
     @property
     def name(self) -> str:
-        """The order as it is written in code."""
+        """The order's representation in code."""
         return repr(self.order)
 
     def __len__(self) -> int:
-        if self.drop_last:  # the same for all ranks, even where one of them has a sample more
+        if self.drop_last:  # equal for all ranks, even if some have one sample more
             return self.layout.num_samples // self.world // self.batch_size
-        if self._share is None:  # orders share samples out in different ways
+        if self._share is None:  # the share depends on the order
             self._share = len(self._samples(0))
         return -(-self._share // self.batch_size)
 
     @property
     def leaves_out_all(self) -> bool:
-        """Whether there are samples, but too few for a batch that is full, and others are left out."""
+        """True if there are samples, but too few for a full batch, and short batches are dropped."""
         return self.drop_last and self.layout.num_samples > 0 == len(self)
 
     def _samples(self, epoch: int) -> NDArray[np.int64]:
         return self.order.indices(self.layout, seed=self.seed, epoch=epoch, rank=self.rank, world=self.world)
 
     def batches(self, epoch: int, skip: int) -> Batches:
-        """The batches of an epoch after the first ``skip``."""
+        """Yields the batches of an epoch after the first ``skip``."""
         samples = self._samples(epoch)
         self._share = len(samples)
         size = self.batch_size
         return (samples[number * size : (number + 1) * size] for number in range(skip, len(self)))
 
     def state(self, finished: bool) -> dict[str, Any]:
-        """Nothing."""
+        """Returns an empty state."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Does nothing: there is no state."""
 
 
 @dataclass
 class SampledEpochs:
-    """Batches by a torch sampler or batch sampler.
+    """Batches from a torch sampler or batch sampler.
 
-    Its randomness comes from (seed, epoch), where it uses torch's default generator, or from its own generator, whose
-    state at the beginning of the epoch is saved.
+    Its randomness comes from (seed, epoch) if it uses torch's default generator, or from its own generator, whose state
+    at the start of the epoch is saved.
     """
 
     sampler: Iterable[Any]
@@ -147,13 +147,13 @@ class SampledEpochs:
     num_samples: int
 
     def __post_init__(self) -> None:
-        self._begin_with: Any = None  # the generator's state for the next epoch
-        self._begun_with: Any = None  # and what it was for the latest
+        self._begin_with: Any = None  # generator state for the next epoch
+        self._begun_with: Any = None  # generator state at the start of the latest epoch
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
-        """The sampler's class, and what is known of its batches."""
+        """The sampler's class, and its batch options if known."""
         name = f"{type(self.sampler).__module__}.{type(self.sampler).__qualname__}"
         if self.batch_size is None:
             sampler: Any = self.sampler
@@ -171,13 +171,13 @@ class SampledEpochs:
 
     @property
     def leaves_out_all(self) -> bool:
-        """Whether the sampler has samples, but too few for a batch that is full, and others are left out."""
+        """True if the sampler has samples, but too few for a full batch, and short batches are dropped."""
         sampler: Any = self.sampler
         known = self.batch_size is not None and self.drop_last and hasattr(sampler, "__len__")
         return known and len(sampler) > 0 == len(self)
 
     def batches(self, epoch: int, skip: int) -> Batches:
-        """The batches of an epoch after the first ``skip``. The sampler is begun here, in the caller's thread."""
+        """Yields the batches of an epoch after the first ``skip``. Starts the sampler here, in the caller's thread."""
         with self._lock:
             found = self._begin(epoch)
         groups = map(list, found) if self.batch_size is None else _grouped(found, self.batch_size, self.drop_last)
@@ -195,13 +195,13 @@ class SampledEpochs:
                 generator.set_state(self._begin_with)
             self._begun_with = generator.get_state()
             self._begin_with = None
-        # Samplers draw when they are first asked: then torch's generator is ours for a moment.
+        # Samplers draw on their first step: set torch's generator for that moment only.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_mix(self.seed, epoch))
             source = iter(sampler)
             try:
                 first = list(itertools.islice(source, 1))
-            except Exception as error:  # for whoever asks for the first batch
+            except Exception as error:  # raised when the first batch is requested
                 return map(_raise, [error])
         return itertools.chain(first, source)
 
@@ -210,12 +210,12 @@ class SampledEpochs:
         outside = (samples < -self.num_samples) | (samples >= self.num_samples)
         if outside.any():
             raise IndexError(
-                f"{self.name} asks for sample {samples[outside][0]}; samples are 0..{self.num_samples - 1}"
+                f"{self.name} returned sample {samples[outside][0]}; valid samples are 0..{self.num_samples - 1}"
             )
         return np.where(samples < 0, samples + self.num_samples, samples)
 
     def state(self, finished: bool) -> dict[str, Any]:
-        """The state of the sampler's own generator, where it has one: at the beginning of the epoch or of the next."""
+        """Returns the state of the sampler's own generator, if any: at the start of this epoch or of the next."""
         generator = _generator(self.sampler)
         if generator is None:
             return {}
@@ -226,13 +226,13 @@ class SampledEpochs:
         return {"generator": found.tolist()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """The next epoch begins with that generator."""
+        """Sets the generator state for the next epoch."""
         import torch
 
         if "generator" in state:
             found, own = torch.tensor(state["generator"], dtype=torch.uint8), _generator(self.sampler)
             if own is None or len(own.get_state()) != len(found):
-                raise StateError("state", "belongs to another sampler: its generator is of another kind")
+                raise StateError("state", "belongs to another sampler: its generator has another type")
             self._begin_with = found
 
 

@@ -1,9 +1,9 @@
-"""The machine behind a loader's iterator: threads that open batches, and fill them in.
+"""Background engine of a loader's iterator: threads that open batches and fill them.
 
-The look-ahead decides what to decode and what to keep; here and in ``decoding`` it is done. A batch is *open* while its
-tensors are being filled in. A few batches are open at a time, in order. Every frame that one of them needs is either
-kept from an earlier job, on its way by a job that was planned before, or gets a job now. A frame that nobody will need
-later goes straight from the decoder into the batch.
+The look-ahead decides what to decode and what to cache; this module and ``decoding`` carry it out. A batch is *open*
+while its tensors are being filled. A few batches are open at a time, in order. Every frame of an open batch is either
+cached by an earlier job, on its way in a running job, or gets a new job. A frame without later uses goes straight from
+the decoder into the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from framefeed.batch.workshop import Workshop
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
 from framefeed.loader.decoding import Board, Decoding, Stopped
-from framefeed.loader.epochs import Numbers
+from framefeed.loader.epochs import BatchNumbers
 from framefeed.loader.future import Future, Planned
 from framefeed.loader.shared_work import SharedWork
 from framefeed.loader.stats import LoaderStats
@@ -33,38 +33,38 @@ from framefeed.plan.lookahead import Budget, GroupJob, Key, LookAhead
 
 __all__ = ["Feed"]
 
-# Groups that will be needed as a whole are decoded early, into one part in so many of the memory for kept frames; or
-# complete batches are waiting there.
+# Groups that will be needed as a whole are decoded early, into this fraction of the cache, or while complete batches
+# are waiting there.
 PREFETCH_SHARE = DONE_SHARE = 4
 
 MAX_HELPERS = 4  # threads that help to open batches
 
-MAX_AT_ONCE = 64  # batches that are opened in one go, while those who wait for the lock wait
+MAX_AT_ONCE = 64  # batches opened at once, while other threads wait for the lock
 
 
 class Feed:
     """Fills batches in the background, in order.
 
     Args:
-        dataset: Where samples come from.
-        batches: The numbers of the samples of each batch, of one epoch or of several.
-        seed: For random crops and flips.
-        budget: What frames that are kept may take.
-        workshop: Works on pictures.
-        num_threads: How many threads decode.
-        buffer_length: How many batches are prepared ahead.
-        timeout: Seconds that decoding for a sample may take; 0 for no limit.
-        stats: What is counted into; several feeds may share it.
-        sending: Tells what the processes are doing that send packets, where there are such.
+        dataset: The dataset.
+        batches: Sample numbers of each batch, of one or several epochs.
+        seed: Seed of random crops and flips.
+        budget: Memory budget of cached frames.
+        workshop: Processes pictures.
+        num_threads: Number of decoding threads.
+        buffer_length: Number of batches prepared ahead.
+        timeout: Time limit for decoding a sample, in seconds; 0 for no limit.
+        stats: Counters to update; several feeds may share them.
+        sending: Describes the worker processes that send packets, if any.
 
     Attributes:
-        opened: Batches that have been begun.
+        opened: Number of batches opened.
     """
 
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[Numbers],
+        batches: Iterator[BatchNumbers],
         *,
         seed: int,
         budget: Budget,
@@ -82,7 +82,7 @@ class Feed:
         self._buffer_length = buffer_length
         self._stats = stats
         self._budget = budget
-        # Nothing here refers back to the feed: with its iterator it goes at once, and what is kept goes with it.
+        # Nothing here refers back to the feed, so it is freed with its iterator, and its memory with it.
         self._size_of = _FrameSizes(dataset.videos).__getitem__
         self._ahead = LookAhead(budget, self._size_of)
         lock = threading.RLock()
@@ -103,8 +103,8 @@ class Feed:
         self._opening = False
         self.opened = 0
         self._batch_bytes = 0  # of the last batch
-        self._charges: list[int] = []  # what was taken of the budget for each batch that is being opened
-        self._crash: BaseException | None = None  # a defect
+        self._charges: list[int] = []  # budget charged for each batch being opened
+        self._crash: BaseException | None = None  # a bug in framefeed
         self._process = os.getpid()
         workshop.begin()
         for _ in range(num_threads):
@@ -116,9 +116,9 @@ class Feed:
     # --- for the consumer -----------------------------------------------------------------------------------------
 
     def next(self) -> FinishedBatch | None:
-        """The next batch, when it is complete; None after the last."""
+        """Waits for the next batch; returns None after the last."""
         if self._process != os.getpid():
-            raise RuntimeError("an iterator does not live on in a forked process: make a new one there")
+            raise RuntimeError("the iterator was created before a fork; create a new one in this process")
         begin = time.perf_counter()
         patience = Patience(self._awaited)
         try:
@@ -131,14 +131,14 @@ class Feed:
                         self._budget.give(batch.charge)
                         self._ask_for_opening()
                         if self._workshop.frames_ahead:
-                            self._lock.notify()  # there may be something to prefetch now
+                            self._lock.notify()  # prefetching may be possible now
                         return batch
                     if self._crash is not None or (not self._board.open and not self._opening):
                         break
                     self._board.finished.wait(patience.seconds(self._decoding.until_timeout()))
                     patience.tell_if_due()
                     for _ in range(self._decoding.give_up_on_slow_jobs()):
-                        self._start_thread()  # the other one may never come back
+                        self._start_thread()  # the hanging one may never return
         finally:
             self._stats.wait_seconds += time.perf_counter() - begin
         error = self._crash or self._future.error
@@ -149,15 +149,15 @@ class Feed:
         return None
 
     def _awaited(self) -> list[str]:
-        """Describes what the next batch waits for."""
+        """Describes what the next batch is waiting for."""
         left = self._board.open[0].remaining if self._board.open else 0
-        batch = f"a batch that lacks {left} frames" if left else "a batch that is being opened"
+        batch = f"a batch that needs {left} more frames" if left else "a batch that is being opened"
         return [batch, *self._decoding.running(), *self._sending()]
 
     def close(self) -> None:
-        """Stops all work and gives memory back. Threads end by themselves, within one picture's time."""
+        """Stops all work and frees memory. Threads end within the time of one picture."""
         if self._process != os.getpid():
-            return  # in a forked process there are no threads, and a lock may be held for ever
+            return  # a forked process has no threads, and locks may be held forever
         with self._lock:
             if self._board.closed:
                 return
@@ -183,7 +183,7 @@ class Feed:
         try:
             while self._work_once():
                 pass
-        except BaseException as error:  # a defect, not bad data: it must not be lost with its thread
+        except BaseException as error:  # a bug, not bad data: must not vanish with its thread
             with self._lock:
                 self._crash = error
                 self._budget.give(sum(self._charges) + sum(batch.charge for batch in self._board.open))
@@ -194,7 +194,7 @@ class Feed:
                 self._board.finished.notify_all()
 
     def _work_once(self) -> bool:
-        """Waits for something to do, and does it. Returns whether there may be more."""
+        """Waits for a task and runs it. Returns True if there may be more."""
         with self._lock:
             while not self._board.tasks and not self._board.closed and not self._prefetch():
                 self._lock.wait()
@@ -209,7 +209,7 @@ class Feed:
                 task()
         if not any(job.abandoned for job in jobs):
             return True
-        with self._lock:  # it came back after all, and another thread was begun in its place
+        with self._lock:  # it returned after all; a replacement thread was started meanwhile
             self._board.num_threads -= 1
         return False
 
@@ -222,12 +222,12 @@ class Feed:
             self._lock.notify()
 
     def _look_after_delivery(self) -> None:
-        """When pictures have been handed over."""
+        """Called after pictures were delivered."""
         if self._workshop.frames_ahead:
             self._ask_for_opening()
 
     def _should_open(self) -> bool:
-        """Whether batches should be opened. What they take of the budget is taken."""
+        """Returns True if batches should be opened, and charges the budget for them."""
         if self._board.closed or self._future.at_end:
             return False
         self._charges = []
@@ -236,7 +236,7 @@ class Feed:
         for number in range(self._num_to_open()):
             charge = 0
             if len(self._board.open) + number >= self._buffer_length:
-                # More than was asked for, where all threads can only be kept busy so, and there is memory for it.
+                # Beyond buffer_length, if only that keeps all threads busy and memory allows it.
                 charge = self._batch_bytes
                 if not self._budget.take(charge):
                     break
@@ -244,11 +244,10 @@ class Feed:
         return bool(self._charges)
 
     def _num_to_open(self) -> int:
-        """How many batches are best opened at once.
+        """Returns the number of batches to open at once.
 
-        On a GPU many: a group whose frames are all wanted by batches that are open goes straight into them, while what
-        is decoded before it is wanted has to be kept, and to be copied later. The first few come one by one, because
-        somebody waits for them.
+        Many on a GPU: a group whose frames all belong to open batches goes straight into them, while frames decoded
+        ahead must be cached and copied later. The first few open one by one, because the consumer waits for them.
         """
         frames_ahead = self._workshop.frames_ahead
         if not frames_ahead or not self._board.open:
@@ -260,12 +259,12 @@ class Feed:
         return max(1, min(wanted, room, self.opened, MAX_AT_ONCE))
 
     def _has_enough(self) -> bool:
-        """Whether there is enough to do for all threads, now and when they are done with that; or enough is done."""
+        """Returns True if all threads have enough work, now and afterwards, or enough is complete."""
         workshop = self._workshop
         missing = [batch.remaining for batch in self._board.open]
         if missing.count(0) >= self._buffer_length:
-            # Files that are gone through side by side come to new groups with the same batch: what lies behind it is
-            # begun while the batches before are used.
+            # Files read in parallel reach new groups in the same batch: the groups behind it are started while earlier
+            # batches are used.
             done = sum(len(batch.rows) for batch in self._board.open if not batch.remaining) * len(self._dataset.shown)
             num_bytes = missing.count(0) * self._batch_bytes
             if (
@@ -281,8 +280,8 @@ class Feed:
                 pass
 
     def _open_next(self) -> bool:
-        """Opens as many batches as there are charges; returns whether more should be opened."""
-        found = self._future.read(len(self._charges))  # takes long, and needs nothing that others use
+        """Opens the charged batches; returns True if more should be opened."""
+        found = self._future.read(len(self._charges))  # slow, and touches no shared state
         with self._lock:
             if self._board.closed:
                 return False
@@ -295,7 +294,7 @@ class Feed:
             self._board.nothing_to_prefetch = False
             self._budget.give(sum(self._charges[len(batches) :]))
             for batch, charge in zip(batches, self._charges, strict=False):
-                if charge and batch.assembly is not None:  # batches may be of different sizes
+                if charge and batch.assembly is not None:  # batches may differ in size
                     self._budget.hold(batch.assembly.num_bytes - charge)
                     charge = batch.assembly.num_bytes
                 batch.charge = charge
@@ -305,7 +304,7 @@ class Feed:
                 self._open_batches(planned, batches)
             self._opening = self._should_open()
             self._lock.notify()
-            if not all(batch.remaining for batch in batches) or not batches:  # otherwise nobody is to be woken
+            if not all(batch.remaining for batch in batches) or not batches:  # else the consumer keeps waiting
                 self._board.finished.notify_all()
             return self._opening
 
@@ -313,9 +312,9 @@ class Feed:
         return self._board.closed
 
     def _new_batches(self, planned: Sequence[Planned]) -> list[FinishedBatch]:
-        """Makes batches; other threads help, if they have nothing else to do.
+        """Creates batches; idle threads help.
 
-        Most of the time goes into waiting for Python's lock, which getting memory on a GPU gives away.
+        Most of the time is spent waiting for the GIL, which GPU allocation releases.
         """
         work = SharedWork(self._new_batch, planned)
         helpers = min(MAX_HELPERS, len(planned) // 4)
@@ -370,11 +369,11 @@ class Feed:
         self._decoding.drop_frames()
 
     def _wait_for_held(self, batch: FinishedBatch, held: Sequence[Key], targets: Collection[Key]) -> None:
-        """Puts kept frames into a batch, or has it wait for those that are on their way."""
+        """Puts cached frames into a batch, or makes it wait for frames on their way."""
         ready: list[Key] = []
-        waiter = (batch, True)  # one for all: what is made for each frame makes work for the garbage collector
+        waiter = (batch, True)  # shared: one object per frame would burden the garbage collector
         for key in held:
-            if key not in targets:  # of samples that failed
+            if key not in targets:  # only used by failed samples
                 self._ahead.release(key)
                 continue
             frame = self._decoding.frames[key]
@@ -387,7 +386,7 @@ class Feed:
             self._submit_finishing(batch, ready[low : low + step])
 
     def _wait_for_missing(self, batch: FinishedBatch, keys: Sequence[Key]) -> Iterator[Key]:
-        """Has a batch wait for frames that are not to be kept; gives those that nobody waited for before."""
+        """Makes a batch wait for uncached frames; yields those that no batch waited for before."""
         alone = ((batch, False),)
         for key in keys:
             failed = self._decoding.known_failure(key)
@@ -401,7 +400,7 @@ class Feed:
                 yield key
             frame.waiting = frame.waiting + alone if frame.waiting else alone
 
-    # --- kept frames -> batch -------------------------------------------------------------------------------------
+    # --- cached frames -> batch -----------------------------------------------------------------------------------
 
     def _submit_finishing(self, batch: FinishedBatch, keys: Sequence[Key]) -> None:
         frames = [(key, self._decoding.frames[key].bases) for key in keys]
@@ -431,14 +430,14 @@ class Feed:
 
         self._board.add(finish)
 
-    # --- ahead of time --------------------------------------------------------------------------------------------
+    # --- prefetch -------------------------------------------------------------------------------------------------
 
     def _prefetch(self) -> bool:
-        """Starts on a group that will be needed soon, where there is nothing else to do."""
+        """Starts a group that will be needed soon, if there is no other work."""
         if self._board.nothing_to_prefetch:
             return False
         if self._workshop.frames_ahead and (self._opening or self._has_enough()):
-            return False  # what is kept costs more there than what goes straight into batches
+            return False  # there, caching costs more than writing straight into batches
         upcoming = self._future.upcoming(2 * self._buffer_length)
         promising = (use for use in upcoming if use[1:3] not in self._decoding.hopeless)
         job = self._ahead.prefetch(promising) or self._prefetch_whole()
@@ -451,13 +450,13 @@ class Feed:
         return bool(self._board.tasks)
 
     def _prefetch_whole(self) -> GroupJob | None:
-        """A group that will be needed later, and then all of it.
+        """Returns a group that will be needed later as a whole, or None.
 
-        Where many files are gone through side by side, groups of all of them end at the same time. The next ones are
-        decoded while these are used, so that decoders do not stand still first and are all waited for then.
+        Where many files are read in parallel, their groups end at the same time. The next groups are decoded while
+        these are used, so that decoders are not idle first and all awaited afterwards.
         """
         first = next(self._future.upcoming(1), None)
-        if first is None or self._workshop.frames_ahead:  # batches are opened early instead
+        if first is None or self._workshop.frames_ahead:  # there, batches are opened early instead
             return None
         within = self._budget.num_bytes / (PREFETCH_SHARE * max(1, self._size_of(first[1])))
         missing = self._future.first_missing(within, self._decoding.hopeless)
@@ -465,12 +464,12 @@ class Feed:
 
     @property
     def reached(self) -> int:
-        """How many batches of the epoch have been looked at, to decode what they need."""
+        """Number of batches of the epoch that have been planned."""
         return self.opened + max(self._future.provided, 2 * self._buffer_length) + 2
 
 
 class _FrameSizes(dict[int, int]):
-    """Bytes that a frame takes, by file."""
+    """Bytes of one frame, by file."""
 
     def __init__(self, videos: Videos) -> None:
         super().__init__()
@@ -482,7 +481,7 @@ class _FrameSizes(dict[int, int]):
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Calls a method as long as its object is there."""
+    """Wraps a method so that it only runs while its object is alive."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""The part of an epoch that lies ahead and is known: batches with their frames, as far as it pays to look."""
+"""Upcoming batches of an epoch and their frames, known as far ahead as is useful."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from framefeed.batch.assembly import MISSING, Samples, draw_all
 from framefeed.dataset.frame_dataset import FrameDataset
 from framefeed.errors import FramefeedError
-from framefeed.loader.epochs import Numbers
+from framefeed.loader.epochs import BatchNumbers
 from framefeed.plan.lookahead import AnyUse, Key, LookAhead
 
 __all__ = ["Future", "Planned"]
 
-# How far ahead the order is looked at, in terms: what lies beyond is not kept anyway.
+# How far to look ahead, in terms: frames beyond that are not cached anyway.
 WINDOW = 1.25
 MIN_WINDOW_BATCHES = 16
 MAX_WINDOW_USES = 1_000_000
-# How many samples are looked up at once, for the first batch and for the others: at least so many, and more while there
-# is time. The window grows gradually, so that no batch takes long to come: a thousand samples take 1.5 ms, but files
-# that are met for the first time take longer. For small batches less: they are wanted more often. What is not known
-# when a group is decoded is not kept: with memory for all frames, groups that are met too early are decoded twice.
+# Samples read at once, for the first batch and for the others: at least so many, and more while there is time. The
+# window grows gradually, so that no batch is delayed much: a thousand samples take 1.5 ms, but files used for the first
+# time take longer. Small batches read fewer: they are requested more often. A frame unknown when its group is decoded
+# is not cached: with memory for all frames, groups met too early are decoded twice.
 FIRST_GROWTH, MAX_FIRST_GROWTH, FIRST_SECONDS = 2048, 16384, 0.025
 GROWTH, MAX_GROWTH, SECONDS = 1024, 4096, 0.006
 GROWTH_BATCHES = 16
@@ -35,20 +35,20 @@ _UNKNOWN = -1
 
 
 class Planned:
-    """A batch that lies ahead: many do, so that there is nothing but arrays until it is asked for more.
+    """An upcoming batch. There are many, so it holds only arrays until more is needed.
 
     Args:
-        numbers: The numbers of its samples, and its epoch.
-        files, frames: What these are made of, a row for each.
-        uses: Videos, frames and packets that decoding starts from, in the order that they are needed in.
-        time: Of the first use.
+        numbers: Its sample numbers and epoch.
+        files, frames: References of the samples, one row each.
+        uses: Video, frame and packet where decoding starts for each use, in order.
+        time: Time of the first use.
     """
 
     __slots__ = ("_known", "_uses", "epoch", "files", "frames", "is_last", "numbers", "time")
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: BatchNumbers,
         files: NDArray[np.int64],
         frames: NDArray[np.int64],
         uses: NDArray[np.int64],
@@ -62,48 +62,48 @@ class Planned:
         self._known: list[AnyUse] | None = None
 
     def __len__(self) -> int:
-        """How many uses there are."""
+        """Number of uses."""
         return int(self._uses.shape[1])
 
     def __iter__(self) -> Iterator[AnyUse]:
-        """The uses, made while they are gone through."""
+        """Yields the uses, created on the fly."""
         videos, frames, starts = self._uses.tolist()
         return zip(itertools.count(self.time), videos, frames, starts, strict=False)
 
     @property
     def groups(self) -> set[tuple[int, ...]]:
-        """Videos and packets that decoding starts from."""
+        """Groups, as video and packet where decoding starts."""
         return set(zip(*self._uses[[0, 2]].tolist(), strict=True))
 
     @property
     def uses(self) -> list[AnyUse]:
-        """The uses."""
+        """All uses."""
         if self._known is None:
             self._known = list(self)
         return self._known
 
 
 class Future:
-    """Batches that lie ahead, in order, told to the look-ahead as they become known.
+    """Upcoming batches in order, announced to the look-ahead as they become known.
 
-    One thread at a time reads and adds; all but reading is done while the look-ahead is nobody else's.
+    One thread at a time reads and adds; everything except reading needs exclusive access to the look-ahead.
 
     Args:
-        dataset: Where samples come from.
-        batches: The numbers of the samples of each batch.
-        seed: For random crops and flips.
-        ahead: What is told of the uses of frames.
-        soon: So many batches are needed at once.
+        dataset: The dataset.
+        batches: Sample numbers of each batch.
+        seed: Seed of random crops and flips.
+        ahead: Look-ahead to announce uses to.
+        soon: Number of batches that are needed at once.
 
     Attributes:
-        error: What the source of batches raised, behind the last batch.
-        provided: For so many of the batches that lie ahead, all frames were found to be held.
+        error: Error raised by the source of batches, after the last batch.
+        provided: Number of upcoming batches of which all frames are held.
     """
 
     def __init__(
         self,
         dataset: FrameDataset,
-        batches: Iterator[Numbers],
+        batches: Iterator[BatchNumbers],
         *,
         seed: int,
         ahead: LookAhead,
@@ -124,14 +124,14 @@ class Future:
 
     @property
     def at_end(self) -> bool:
-        """Whether no batch is left."""
+        """True if no batch is left."""
         return self._exhausted and not self._batches
 
     def read(self, count: int) -> list[Planned]:
-        """Finds out about as many more batches as should be known; to be told to ``add``. Nothing else is touched.
+        """Reads as many more batches as should be known; pass them to ``add``. Changes no shared state.
 
         Args:
-            count: How many will be asked for next.
+            count: Number of batches requested next.
         """
         found: list[Planned] = []
         known, uses = len(self._batches), self._num_uses
@@ -144,13 +144,13 @@ class Future:
                 break
             try:
                 numbers = next(self._source, None)
-            except Exception as error:  # the batches before it are good
+            except Exception as error:  # deliver the batches before it first
                 self.error = error
                 numbers = None
             if numbers is None:
                 self._exhausted = True
                 break
-            files, frames = self._dataset.arrangement.slots(numbers.samples)
+            files, frames = self._dataset.frame_layout.frame_refs(numbers.samples)
             planned = Planned(numbers, files, frames, self._uses(files, frames), self._time)
             self._time += len(planned)
             if not self._window and len(planned):
@@ -163,7 +163,7 @@ class Future:
         return found
 
     def add(self, found: Iterable[Planned]) -> None:
-        """Adds batches, and tells the look-ahead of them."""
+        """Adds batches and announces them to the look-ahead."""
         for planned in found:
             self._batches.append(planned)
             self._num_uses += len(planned)
@@ -172,10 +172,9 @@ class Future:
             self._ahead.last = self._time - 1
 
     def pop(self, count: int) -> list[Planned]:
-        """The next few batches, as far as they are known; none behind the last.
+        """Returns the next known batches; none after the last.
 
-        Rather fewer than so many, if groups are not divided then: files that are gone through side by side come to new
-        groups with the same batch.
+        Returns fewer if that avoids dividing groups: files read in parallel reach new groups in the same batch.
         """
         count = min(count, len(self._batches))
         if 1 < count < len(self._batches):
@@ -187,11 +186,11 @@ class Future:
         return planned
 
     def upcoming(self, batches: int) -> Iterator[AnyUse]:
-        """The uses of the next few batches."""
+        """Yields the uses of the next few batches."""
         return (use for planned in itertools.islice(self._batches, batches) for use in planned.uses)
 
     def first_missing(self, within: float, hopeless: Container[Key]) -> AnyUse | None:
-        """The first use of a frame that is not held, and not given up, if there is one within a time."""
+        """Returns the first use within a time whose frame is neither held nor hopeless, or None."""
         end = self._batches[0].time + within if self._batches else 0.0
         for planned in itertools.islice(self._batches, self.provided, None):
             if planned.time > end:
@@ -204,24 +203,24 @@ class Future:
         return None
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Drops all batches."""
         self._batches.clear()
         self._exhausted = True
 
     def samples(self, planned: Planned) -> Samples:
-        """The samples of a batch."""
+        """Returns the samples of a batch."""
         drawn = draw_all(planned.numbers, self._seed, planned.epoch) if self._dataset.draws else None
         return Samples(planned.numbers, planned.files, planned.frames, drawn)
 
     def _uses(self, files: NDArray[np.int64], frames: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Videos, frames and packets that decoding starts from, of all frames of samples that are shown."""
+        """Returns video, frame and starting packet of all shown frames."""
         files, frames = files[:, self._dataset.shown], frames[:, self._dataset.shown]
         starts = np.fromiter(self._starts(files.ravel().tolist(), frames.ravel().tolist()), np.int64, files.size)
         uses: NDArray[np.int64] = np.stack([files.ravel(), frames.ravel(), starts])
         return uses[:, uses[2] != _UNKNOWN]
 
     def _starts(self, files: list[int], frames: list[int]) -> Iterator[int]:
-        """The packets that decoding starts from. One by one: often each frame is of another file."""
+        """Yields the packets where decoding starts. One by one: often each frame is in another file."""
         last, of_file = MISSING, None
         for file, frame in zip(files, frames, strict=True):
             if frame == MISSING:
@@ -229,12 +228,12 @@ class Future:
                 continue
             if file != last:
                 last, of_file = file, None
-                # Where it cannot be opened, that is noticed again, and reported, when the batch is opened.
+                # If the file cannot be opened, opening the batch fails as well and reports it.
                 with contextlib.suppress(FramefeedError):
                     of_file = self._dataset.videos[file].starts
             yield _UNKNOWN if of_file is None else int(of_file[frame])
 
 
 def _num_shared(one: Planned, other: Planned) -> int:
-    """How many groups two batches have in common."""
+    """Returns the number of groups that two batches share."""
     return len(one.groups & other.groups)

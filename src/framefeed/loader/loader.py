@@ -1,4 +1,4 @@
-"""``VideoLoader``: batches of a dataset, decoded ahead by threads that know what will be needed."""
+"""``VideoLoader``: batches of a dataset, decoded ahead by threads that know the epoch's order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from framefeed.errors import StateError
 from framefeed.loader.epochs import Epochs, OrderedEpochs, SampledEpochs
 from framefeed.loader.feed import Feed
 from framefeed.loader.loader_iterator import BetweenEpochs, EpochProgress, LoaderIterator, SkippedSample
-from framefeed.loader.separation import PacketWorkers, Separation
+from framefeed.loader.packet_workers import PacketWorkerEpoch, PacketWorkers
 from framefeed.loader.state import VERSION, check_state, read_state, write_state
 from framefeed.loader.stats import LoaderStats
 from framefeed.plan.lookahead import Budget
@@ -31,64 +31,63 @@ if TYPE_CHECKING:
 
 __all__ = ["SkippedSample", "VideoLoader"]
 
-# Of the memory that a process may use: a quarter.
+# A quarter of the memory available to the process.
 DEFAULT_MEMORY_SHARE = 4
 
-# How long a new epoch waits for the workers of one that was left.
+# Seconds a new epoch waits for the workers of an abandoned one.
 MAX_WAIT_FOR_WORKERS = 10.0
 
 
 class VideoLoader:
-    """Batches of a ``VideoDataset`` or another dataset of framefeed's.
+    """Loads batches of a ``VideoDataset`` or another framefeed dataset.
 
-    The loader looks ahead in the order of the epoch. While a group of frames is decoded, it takes out every frame that
-    will be needed soon and keeps it, resized, until its batch comes. What it yields is, bit for bit, what it would
-    yield without any of that.
+    The loader plans ahead in the order of the epoch. When it decodes a group, it takes out every frame that is needed
+    soon and caches it, resized, until its batch comes. The batches are bit for bit the same as without look-ahead.
 
-    Work is done by threads of this process: decoders release Python's lock, no frame is copied between processes, and
-    batches that the consumer has let go of are written again.
+    Threads of this process do the work: decoders release the GIL, frames are not copied between processes, and the
+    memory of released batches is reused.
 
-    A batch is a dict: by each name of the dataset's ``processing`` a tensor of the shape (batch, dimensions in
-    ``dimension_order``), and under ``"labels"`` a list of labels where the dataset has a ``get_label``.
+    A batch is a dict. Each name of the dataset's ``processing`` maps to a tensor of the shape (batch, dimensions in
+    ``dimension_order``), and ``"labels"`` to a list of labels if the dataset has a ``get_label``.
 
-    Each ``iter(loader)`` begins the next epoch. Several iterators may live at once, and any may be left early.
+    Each ``iter(loader)`` starts the next epoch. Several iterators may exist at once, and each may be abandoned early.
 
     Args:
         dataset: The dataset.
-        batch_size: Samples of a batch.
-        shuffle: Whether the order is random: the plain permutation of all samples.
-        distributed: Whether the epoch is shared out to the ranks of ``torch.distributed``. Together they have every
-            sample once.
+        batch_size: Samples in a batch.
+        shuffle: Shuffles all samples: every permutation is equally likely.
+        distributed: Shards the epoch over the ranks of ``torch.distributed``. All ranks together have every sample
+            once.
         sampler: A torch sampler, instead of an order.
         batch_sampler: A torch batch sampler, instead of an order, ``batch_size`` and ``drop_last``.
-        drop_last: Whether the last, short batch is left out, as it is by default (NVVL's). With several ranks all then
-            have equally many batches. Give False where every sample counts, as in a validation.
-        buffer_length: How many batches are prepared ahead.
+        drop_last: Drops the last, short batch; the default, as in NVVL. All ranks then have equally many batches. Use
+            False where every sample counts, as in validation.
+        buffer_length: Number of batches prepared ahead.
         order: ``"sequential"``, ``"shuffle"``, ``"chunked:16"``, ``"buffered:1024"`` or an ``Order``, instead of
-            ``shuffle``. Buffered costs no more decoding than sequential, with memory for its buffer and a group.
-        seed: Of the order and of random crops and flips; None takes the dataset's.
-        memory_budget: What frames that are kept may take, in bytes or as ``"8GiB"``; None is a quarter of what
-            this process may use (the machine's memory or its container's limit), shared by the ranks on the machine, or
-            of the GPU's memory, and there at most half of what is free. Not in it: ``buffer_length`` + 1 batches, and
-            the decoders; the process stays within what it takes with a budget of 0, plus the budget, plus 96 MB.
-        num_epochs: How many epochs there will be. At the end of one the loader looks into the next: it keeps what that
-            will need, and decodes its first batches. So memory stays taken between epochs, until the last has ended.
-            What comes out is the same. 1: each epoch stands alone. Only with framefeed's orders, without workers.
-        num_threads: How many threads decode; None is one for each CPU, or a few more than the GPU has decoding units.
-        num_workers: Worker processes that read packets for these threads; 0 for none: the threads read themselves.
-            Workers need no GPU. They live on from one epoch to the next; an iterator beside another one has its own.
-        packet_cache: What is kept of packets that workers have sent, so that they need not send them again.
-        multiprocessing_context: How workers are started: ``"fork"`` or ``"spawn"``; None for torch's choice.
-        pin_memory: Whether batches are put into page-locked memory, for copies to a GPU.
-        timeout: Seconds that decoding for a sample may take, 0 for no limit. What takes longer is an error.
-        on_error: What a sample does that cannot be decoded: ``"raise"`` its error in place of its batch (the
-            following batches can still be had), or ``"skip"``: it is left out, its batch is shorter, and ``report``
-            has it.
-        progress: Whether a line with progress is shown.
+            ``shuffle``. Buffered decodes no more than sequential, given memory for its buffer and a group.
+        seed: Seed of the order and of random crops and flips; None uses the dataset's.
+        memory_budget: Memory for cached frames, in bytes or as ``"8GiB"``. None is a quarter of the memory available to
+            this process (the machine's memory or its container's limit), shared by the ranks on the machine; on a GPU,
+            a quarter of its memory, and at most half of its free memory. The budget excludes ``buffer_length`` + 1
+            batches and the decoders: the process takes at most what it takes with a budget of 0, plus the budget, plus
+            96 MB.
+        num_epochs: Number of epochs. With more than 1, the loader also prefetches across epoch boundaries: it caches
+            what the next epoch needs and decodes its first batches, so memory stays in use between epochs. Batches are
+            the same. Only with framefeed's orders, without workers.
+        num_threads: Number of decoding threads; None for one per CPU, or a few more than the GPU has decoding units.
+        num_workers: Number of worker processes that read packets; with 0, the decoding threads read. Workers need no
+            GPU. They persist from epoch to epoch; each of several concurrent iterators has its own.
+        packet_cache: Bytes of received packets to cache, so that workers need not send them again.
+        multiprocessing_context: Start method of workers: ``"fork"`` or ``"spawn"``; None for torch's default.
+        pin_memory: Puts batches into page-locked memory, for copies to a GPU.
+        timeout: Time limit for decoding a sample, in seconds; 0 for no limit. Exceeding it is an error.
+        on_error: Handling of samples that fail to decode: ``"raise"`` the error in place of the batch (the following
+            batches remain available), or ``"skip"`` the sample: its batch is shorter, and ``skipped`` lists it.
+        progress: Shows a progress line.
 
     Attributes:
-        report: Samples that were skipped.
-        epoch: The epoch of the latest iterator, or of the next one where there is none.
+        skipped: The samples skipped so far, with reasons.
+        epoch: Epoch of the latest iterator, or of the next one if there is none.
     """
 
     def __init__(
@@ -117,25 +116,25 @@ class VideoLoader:
     ) -> None:
         if not isinstance(dataset, FrameDataset):
             raise TypeError(
-                f"a VideoLoader reads a VideoDataset, not a {type(dataset).__name__}; for a part of one give sampler= "
-                "the numbers of its samples, or make a dataset of some of the files"
+                f"VideoLoader needs a framefeed dataset, got {type(dataset).__name__}; for a subset, pass sample "
+                "numbers as sampler=, or create a dataset of some of the files"
             )
         if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+            raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
         for name, value in (("batch_size", batch_size), ("buffer_length", buffer_length), ("num_epochs", num_epochs)):
             if operator.index(value) < 1:
-                raise ValueError(f"{name} is at least 1, got {value}")
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if num_threads is not None and operator.index(num_threads) < 1:
-            raise ValueError(f"num_threads is at least 1, got {num_threads}")
+            raise ValueError(f"num_threads must be at least 1, got {num_threads}")
         if operator.index(num_workers) < 0:
-            raise ValueError(f"num_workers is at least 0, got {num_workers}")
+            raise ValueError(f"num_workers must be at least 0, got {num_workers}")
         if not timeout >= 0:
-            raise ValueError(f"timeout is at least 0, got {timeout}")
+            raise ValueError(f"timeout must be at least 0, got {timeout}")
         self.dataset = dataset
         self.batch_size = operator.index(batch_size)
         self.drop_last = bool(drop_last)
         self.seed = dataset.seed if seed is None else operator.index(seed)
-        self.report: list[SkippedSample] = []
+        self.skipped: list[SkippedSample] = []
         self._rank, self._world = _rank_and_world() if distributed else (0, 1)
         self._epochs = self._make_epochs(shuffle, distributed, order, sampler, batch_sampler)
         self._buffer_length = buffer_length
@@ -148,8 +147,8 @@ class VideoLoader:
         self.num_epochs = operator.index(num_epochs)
         self._num_workers = operator.index(num_workers)
         if self.num_epochs > 1 and (self._num_workers or not isinstance(self._epochs, OrderedEpochs)):
-            what = "with workers: they are told of one epoch" if self._num_workers else "of a sampler: it tells of one"
-            raise ValueError(f"the next epoch is not known before it begins {what}; leave out num_epochs")
+            what = "num_workers > 0" if self._num_workers else "a sampler"
+            raise ValueError(f"num_epochs > 1 cannot be combined with {what}")
         self._packet_cache = parse_bytes(packet_cache)
         self._worker_context = multiprocessing_context
         self._set_up()
@@ -160,11 +159,11 @@ class VideoLoader:
         self._latest: EpochProgress | None = None
 
     def _set_up(self) -> None:
-        """Makes what is shared by all iterators of this process."""
+        """Creates the state shared by all iterators of this process."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._budget = Budget(self.memory_budget)
-        self._resting: list[Separation] = []  # of epochs that have ended: their workers can be used again
+        self._resting: list[PacketWorkerEpoch] = []  # finished epochs, whose workers can be reused
         self._going_on: BetweenEpochs | None = None
         self._workshop: Workshop
         if self.dataset.device.type == "cuda":
@@ -188,54 +187,54 @@ class VideoLoader:
             layout = self.dataset.layout
             return OrderedEpochs(chosen, layout, self.batch_size, self.drop_last, self.seed, self._rank, self._world)
         if sampler is not None and batch_sampler is not None:
-            raise ValueError("give either sampler or batch_sampler")
+            raise ValueError("sampler and batch_sampler cannot be combined")
         if shuffle or order is not None:
-            raise ValueError("give either a sampler, or shuffle or order")
+            raise ValueError("a sampler cannot be combined with shuffle or order")
         if distributed:
-            raise ValueError("a sampler shares the epoch out itself: leave out distributed=True")
+            raise ValueError("a sampler cannot be combined with distributed=True: it shards the epoch itself")
         if batch_sampler is not None and self.batch_size != 1:
-            raise ValueError("a batch_sampler makes batches itself: leave out batch_size")
+            raise ValueError("batch_sampler cannot be combined with batch_size: it forms the batches itself")
         size = None if batch_sampler is not None else self.batch_size
         return SampledEpochs(given, size, self.drop_last, self.seed, len(self.dataset))
 
     # --- epochs ---------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Number of batches of an epoch, on this rank."""
+        """Returns the number of batches of an epoch on this rank."""
         return len(self._epochs)
 
     def __iter__(self) -> LoaderIterator:
         if self._epochs.leaves_out_all:
             warnings.warn(
-                f"an epoch has no batch: there are too few samples for one of {self.batch_size}; drop_last=False keeps "
-                "batches that are not full",
+                f"an epoch has no batches: fewer than {self.batch_size} samples, and short batches are dropped; use "
+                "drop_last=False to keep them",
                 stacklevel=2,
             )
         if self._process != os.getpid():
-            self._set_up()  # forked: locks may be held by threads that are not there
+            self._set_up()  # forked: locks may be held by threads that do not exist here
         with self._lock:
             progress = EpochProgress(self._next_epoch, self._skip_batches)
             going_on, self._going_on = self._going_on, None
             iterator = LoaderIterator(self, progress, None if going_on is None else going_on.take())
             self._next_epoch, self._skip_batches = progress.epoch + 1, 0
-            self._latest = progress  # not the iterator itself: it ends when the caller lets go of it
+            self._latest = progress  # not the iterator: it ends when the caller releases it
             return iterator
 
     @property
     def epoch(self) -> int:
-        """The epoch of the latest iterator, or of the next one where there is none."""
+        """Epoch of the latest iterator, or of the next one if there is none."""
         return self._next_epoch if self._latest is None else self._latest.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes that the epoch of the next iterator, from its beginning."""
+        """Sets the epoch of the next iterator, which starts at its beginning."""
         if operator.index(epoch) < 0:
-            raise ValueError(f"epochs are counted from 0, got {epoch}")
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
         with self._lock:
             self._forget_others(operator.index(epoch), 0)
             self._next_epoch, self._skip_batches, self._latest = operator.index(epoch), 0, None
 
     def _go_on(self, epoch: int, feed: Feed) -> None:
-        """Keeps what has looked into an epoch already, for the iterator that begins it."""
+        """Keeps a feed that has prefetched an epoch, for that epoch's iterator."""
         with self._lock:
             if epoch < self.num_epochs and (epoch, 0) == (self._next_epoch, self._skip_batches):
                 self._forget_others(-1, 0)
@@ -244,31 +243,31 @@ class VideoLoader:
         feed.close()
 
     def _forget_others(self, epoch: int, skip: int) -> None:
-        """Lets go of what has looked into another epoch than the one that comes next."""
+        """Closes feeds that have prefetched another epoch than the next one."""
         going_on = self._going_on
         if going_on is not None and (going_on.epoch, 0) != (epoch, skip):
             self._going_on = None
             going_on.take().close()
 
-    def _separate(self, batches: Iterator[NDArray[np.int64]]) -> Separation:
-        """Has worker processes read the packets of an epoch."""
+    def _separate(self, batches: Iterator[NDArray[np.int64]]) -> PacketWorkerEpoch:
+        """Starts reading an epoch's packets in worker processes."""
         workers = None
         while workers is None and self._resting:
             before = self._resting.pop()
             if not before.join(MAX_WAIT_FOR_WORKERS):
-                continue  # somebody is still waiting for them
+                continue  # still in use
             if not before.failed and before.workers.are_alive:
                 workers = before.workers
             else:
                 before.workers.end()
         if workers is None:
             workers = PacketWorkers(self.dataset, self._num_workers, self._packet_cache, self._worker_context)
-        return Separation(workers, self.dataset, batches, self._stats)
+        return PacketWorkerEpoch(workers, self.dataset, batches, self._stats)
 
     # --- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iterator is: after the batches that it has handed out. Plain values, a few hundred bytes."""
+        """Returns the position of the latest iterator, after its delivered batches, as a small dict of plain values."""
         with self._lock:
             latest = self._latest
             epoch = self._next_epoch if latest is None else latest.epoch
@@ -283,22 +282,22 @@ class VideoLoader:
             }
 
     def _num_batches(self) -> float:
-        """Batches of an epoch; infinite where the sampler does not say."""
+        """Returns the number of batches of an epoch; infinite if the sampler has no length."""
         try:
             return len(self._epochs)
         except TypeError:
             return math.inf
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iterator goes on where the state was saved, with the very next batch.
+        """Resumes the next iterator at a saved position, with the very next batch.
 
         Raises:
-            StateError: It belongs to another loader, or was saved in mid-epoch with another number of ranks.
+            StateError: The state belongs to another loader, or was saved in mid-epoch with another number of ranks.
         """
         check_state(state, self._identity())
         finished = state["finished"]
         if not finished and state["batch"] > self._num_batches():
-            raise StateError("state", f"is damaged: {state['batch']} batches are done of an epoch that has fewer")
+            raise StateError("state", f"is damaged: {state['batch']} batches are done, more than the epoch has")
         self._epochs.load_state(state["sampler"])
         with self._lock:
             self._next_epoch = state["epoch"] + finished
@@ -309,10 +308,10 @@ class VideoLoader:
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Writes ``state_dict()`` to a file, atomically.
 
-        With ``on_error="skip"`` a file that cannot be written is a warning, and the run goes on.
+        With ``on_error="skip"``, a failed write is a warning, and the run continues.
 
         Raises:
-            StateError: The file cannot be written; one that was there before is untouched.
+            StateError: The file cannot be written; an existing file is unchanged.
         """
         try:
             write_state(path, self.state_dict())
@@ -322,7 +321,7 @@ class VideoLoader:
             warnings.warn(str(error), stacklevel=2)
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
-        """Goes on where ``save_state`` was called."""
+        """Resumes at the position saved by ``save_state``."""
         try:
             self.load_state_dict(read_state(path))
         except StateError as error:
@@ -343,10 +342,10 @@ class VideoLoader:
             "world": self._world,
         }
 
-    # --- what was done --------------------------------------------------------------------------------------------
+    # --- statistics -----------------------------------------------------------------------------------------------
 
     def stats(self) -> LoaderStats:
-        """What was done since the loader was made, by all iterators."""
+        """Returns counters of all iterators since the loader was created."""
         return dataclasses.replace(
             self._stats, memory_held=self._workshop.memory_held, memory_peak=self._workshop.memory_peak
         )
@@ -356,7 +355,7 @@ class VideoLoader:
 
 
 def _below_common_folder(names: Sequence[str]) -> list[str]:
-    """Paths without what all have in common: the files may lie elsewhere on another machine."""
+    """Returns paths relative to their common folder: the files may be elsewhere on another machine."""
     paths = [os.path.abspath(name) for name in names]
     common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
     return [path[len(common) :] for path in paths]
@@ -366,7 +365,7 @@ def _rank_and_world() -> tuple[int, int]:
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
-        raise RuntimeError("distributed=True needs torch.distributed: call torch.distributed.init_process_group first")
+        raise RuntimeError("distributed=True needs torch.distributed: call init_process_group() first")
     return distributed.get_rank(), distributed.get_world_size()
 
 
@@ -375,5 +374,5 @@ def _can_pin() -> bool:
 
     if torch.cuda.is_available():
         return True
-    warnings.warn("pin_memory=True has no effect: torch finds no GPU here", stacklevel=3)
+    warnings.warn("pin_memory=True has no effect: torch found no GPU", stacklevel=3)
     return False

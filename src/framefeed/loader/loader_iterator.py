@@ -1,4 +1,4 @@
-"""One pass through an epoch of a ``VideoLoader``."""
+"""Iterator over one epoch of a ``VideoLoader``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from framefeed.batch.work import FinishedBatch
 from framefeed.dataset.frame_dataset import LABELS, FrameDataset
 from framefeed.loader.epochs import across, of_one_epoch
 from framefeed.loader.feed import Feed
-from framefeed.loader.separation import Separation
+from framefeed.loader.packet_workers import PacketWorkerEpoch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,13 +28,13 @@ __all__ = ["BetweenEpochs", "EpochProgress", "LoaderIterator", "SkippedSample"]
 
 @dataclass(frozen=True)
 class SkippedSample:
-    """A sample that was left out, and why.
+    """A skipped sample.
 
     Attributes:
-        sample: Its number in the dataset.
+        sample: Sample number in the dataset.
         path: Its file.
         frame: Its first frame.
-        reason: What went wrong.
+        reason: The error message.
     """
 
     sample: int
@@ -45,12 +45,12 @@ class SkippedSample:
 
 @dataclass
 class EpochProgress:
-    """How far an iterator has come.
+    """Position of an iterator.
 
     Attributes:
         epoch: The epoch.
-        position: Batches of the epoch that are done with.
-        finished: Whether that is all of them.
+        position: Number of batches delivered, failed or skipped.
+        finished: True after the last batch.
     """
 
     epoch: int
@@ -59,11 +59,11 @@ class EpochProgress:
 
 
 class BetweenEpochs:
-    """A feed between two epochs. It ends with its loader.
+    """A feed between two epochs. It is closed with its loader.
 
     Args:
         loader: The loader.
-        epoch: The epoch that the feed's next batch belongs to.
+        epoch: Epoch of the feed's next batch.
         feed: The feed.
     """
 
@@ -74,25 +74,25 @@ class BetweenEpochs:
         self._let_go.atexit = False
 
     def take(self) -> Feed:
-        """The feed, for somebody who sees to it that it ends."""
+        """Returns the feed; the caller becomes responsible for closing it."""
         self._let_go.detach()
         return self._feed
 
 
 class LoaderIterator:
-    """One pass through an epoch. ``close`` ends it early; so does letting go of it."""
+    """Iterator over one epoch. ``close``, or releasing it, ends it early."""
 
     def __init__(self, loader: VideoLoader, progress: EpochProgress, begun: Feed | None = None) -> None:
         closer.start()
         self._progress = progress
         self._loader = loader
-        self._separation: Separation | None = None
-        self._over = False  # whether what follows belongs to the next epoch
+        self._separation: PacketWorkerEpoch | None = None
+        self._over = False  # True when the remaining batches belong to the next epoch
         self._feed = feed = self._make_feed() if begun is None else begun
         self._ending = (feed, self._separation, loader._resting)
-        # Not closed by whatever thread happens to let go of it.
+        # Finalised on a thread of its own, not on the one that drops the last reference.
         self._let_go = weakref.finalize(self, closer.note, _close, *self._ending)
-        self._let_go.atexit = False  # the feeds see to that themselves, all together
+        self._let_go.atexit = False  # at exit, the feeds are closed together
         self._bar: ProgressBar | None = None
         self._shown_frames = 0
         if loader._progress:
@@ -135,12 +135,12 @@ class LoaderIterator:
 
     @property
     def position(self) -> int:
-        """Batches of the epoch that are done with: handed out, failed or skipped."""
+        """Number of batches delivered, failed or skipped."""
         return self._progress.position
 
     @property
     def finished(self) -> bool:
-        """Whether that is all of them."""
+        """True after the last batch."""
         return self._progress.finished
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -166,14 +166,14 @@ class LoaderIterator:
             raise
 
     def close(self) -> None:
-        """Stops decoding and gives memory back."""
+        """Stops decoding and frees memory."""
         if self._let_go.detach() is not None:
             _close(*self._ending)
         if self._bar is not None:
             self._bar.close()
 
     def _hand_over(self) -> None:
-        """Gives the feed up to the next epoch. Not everybody who takes the last batch asks for one more."""
+        """Passes the feed on to the next epoch. Callers may stop after the last batch without asking for one more."""
         self._over = True
         if self._let_go.detach() is not None:
             self._loader._go_on(self.epoch + 1, self._feed)
@@ -185,14 +185,14 @@ class LoaderIterator:
     def _result(self, finished: FinishedBatch) -> dict[str, Any] | None:
         loader, dataset = self._loader, self._loader.dataset
         if finished.errors and loader._on_error == "raise":
-            # A copy: this one gets a traceback that leads to the iterator, and the feed keeps the original.
+            # A copy: its traceback refers to the iterator, while the feed keeps the original.
             error = finished.errors[min(finished.errors)]
             raise copy.copy(error) from error.__cause__
         for place, error in sorted(finished.errors.items()):
             sample = finished.samples[place]
             slot = next(slot for slot, file in enumerate(sample.files) if file != MISSING)
             path = dataset.filenames[sample.files[slot]]
-            loader.report.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
+            loader.skipped.append(SkippedSample(sample.number, path, sample.frames[slot], str(error)))
         loader._stats.skipped += len(finished.errors)
         assembly = finished.assembly
         if assembly is not None:
@@ -225,7 +225,7 @@ class LoaderIterator:
         bar.advance(1, f"{rate:,.0f} frames/s, {each:.1f} decoded each, waited {waited:.1f} s")
 
 
-def _close(feed: Feed, separation: Separation | None, resting: list[Separation]) -> None:
+def _close(feed: Feed, separation: PacketWorkerEpoch | None, resting: list[PacketWorkerEpoch]) -> None:
     """Ends an iterator's work."""
     feed.close()
     if separation is not None:
@@ -237,7 +237,7 @@ def _close(feed: Feed, separation: Separation | None, resting: list[Separation])
 def _labels(dataset: FrameDataset, assembly: Assembly, rows: Sequence[int]) -> list[Any]:
     try:
         return [dataset.label(assembly.samples[row], assembly.changes(row)) for row in rows]
-    except StopIteration as error:  # would end the epoch as if it were complete
+    except StopIteration as error:  # would silently end the epoch
         raise RuntimeError("get_label raised StopIteration") from error
 
 

@@ -1,4 +1,4 @@
-"""Something to do for each of a few things, by whoever has time."""
+"""Parallel creation of a few values by idle threads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Made = TypeVar("_Made")
 
 
 class SharedWork(Generic[_Given, _Made]):
-    """Things to be made, each by one of several threads.
+    """Values to create, each by one of several threads.
 
-    One thread finishes: it makes what nobody else has begun, and waits for what others have. So it does not matter
-    whether any of them come, or when.
+    One thread finishes: it creates what no other has started and waits for the rest. So it does not matter when, or
+    whether, other threads help.
 
     Args:
-        make: Makes one.
-        given: What they are made of.
+        make: Creates one value.
+        given: Inputs of the values.
     """
 
     def __init__(self, make: Callable[[_Given], _Made], given: Sequence[_Given]) -> None:
@@ -33,7 +33,7 @@ class SharedWork(Generic[_Given, _Made]):
         self._changed = threading.Condition()
 
     def help(self) -> None:
-        """Makes some of them, until none is left that nobody has begun."""
+        """Creates values until all have been started."""
         while self._error is None:
             try:
                 place, given = self._left.popleft()
@@ -52,10 +52,10 @@ class SharedWork(Generic[_Given, _Made]):
                     self._changed.notify_all()
 
     def finish(self) -> list[_Made]:
-        """All of them, in order.
+        """Returns all values, in order.
 
         Raises:
-            BaseException: What went wrong with one of them.
+            BaseException: The error of a failed value.
         """
         self.help()
         with self._changed:

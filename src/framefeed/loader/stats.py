@@ -1,4 +1,4 @@
-"""What a loader has done."""
+"""Counters of a loader."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ __all__ = ["LoaderStats"]
 
 @dataclass
 class LoaderStats:
-    """What a loader has done since it was made; ``loader.stats()`` gives a copy.
+    """Counters of a loader since it was created; ``loader.stats()`` returns a copy.
 
     Attributes:
-        batches: Batches handed out.
+        batches: Batches delivered.
         samples_delivered: Samples in them.
-        frames_delivered: Frames in them, each as often as it was shown.
-        frames_decoded: Packets that were fed to decoders.
-        hits: Frames that were there already when their batch came.
+        frames_delivered: Frames in them, counting repeats.
+        packets_decoded: Packets fed to decoders.
+        hits: Frames that were cached when their batch opened.
         misses: Frames that had to be decoded for their batch.
-        bytes_read: Compressed bytes.
-        wait_seconds: How long the consumer has waited for batches.
-        memory_held: Bytes of frames that are kept, with room for more; never above ``memory_budget``.
-        memory_peak: The most there has been.
-        skipped: Samples that were left out because of an error.
-        bytes_moved: Compressed bytes that worker processes have sent.
-        groups: Groups that batches needed from them.
-        group_hits: Those of them that had been sent before.
+        bytes_read: Compressed bytes read.
+        wait_seconds: Time the consumer has waited for batches, in seconds.
+        memory_held: Bytes of cached frames, with spare room; never above ``memory_budget``.
+        memory_peak: Largest value of ``memory_held``.
+        skipped: Samples skipped because of an error.
+        bytes_moved: Compressed bytes sent by worker processes.
+        groups: Groups that batches needed from workers.
+        group_hits: Groups that had been sent before.
     """
 
     batches: int = 0
     samples_delivered: int = 0
     frames_delivered: int = 0
-    frames_decoded: int = 0
+    packets_decoded: int = 0
     hits: int = 0
     misses: int = 0
     bytes_read: int = 0
@@ -45,10 +45,10 @@ class LoaderStats:
 
     @property
     def decoded_per_delivered(self) -> float:
-        """Packets decoded for each frame handed out; 1.0 is the least there is without skipped packets or repeats."""
-        return self.frames_decoded / self.frames_delivered if self.frames_delivered else 0.0
+        """Packets decoded per frame delivered; at least 1.0 unless packets are skipped or frames repeat."""
+        return self.packets_decoded / self.frames_delivered if self.frames_delivered else 0.0
 
     @property
     def hit_rate(self) -> float:
-        """Share of frames that were there already when their batch came."""
+        """Share of frames that were cached when their batch opened."""
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0

@@ -1,4 +1,4 @@
-"""Reading packets apart from decoding them."""
+"""Packet reading in worker processes, separate from decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that are here: packets that need not be sent again, and frames that were decoded before their batch came."""
+"""Cache of groups: their packets, and frames decoded ahead of their batch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["Claim", "GroupStore", "HeldGroup", "KeptFrame", "Places"]
 
 Places = Sequence[Place]
 
-# Groups that are read in order are asked for in every batch. One that was left out this often will not come again.
+# Groups read in order are requested by every batch. After so many batches without a request, a group is finished.
 MAX_TURNS_LEFT_OUT = 1
 
 
 @dataclass(eq=False, slots=True)
 class KeptFrame:
-    """A frame that is kept, or will be.
+    """A frame that is cached or being decoded.
 
     Attributes:
-        job: What decodes it.
-        bases: What is kept of it; None before it was decoded, and where it could not be.
-        users: How many want to put it into a batch; as long as there are any, its memory stays as it is.
-        dropped: Whether it is of no more use after that.
+        job: Outcome of the decoding job.
+        bases: The cached data; None before decoding, and after a failure.
+        users: Number of jobs that will copy it into a batch; its memory is not reused before.
+        dropped: True if its memory is freed after the last user.
     """
 
     job: Outcome
@@ -43,14 +43,14 @@ class KeptFrame:
 
 @dataclass(eq=False)
 class HeldGroup:
-    """A group that is here.
+    """A group in the cache.
 
     Attributes:
         video: The group as a video.
         group: The group.
-        frames: Frames that are kept, by their number in the group.
-        failed: Frames that cannot be had, and why.
-        turn: The batch that it was last asked for by.
+        frames: Cached frames, by their number in the group.
+        failed: Frames that cannot be decoded, with errors.
+        turn: Number of the batch that last requested it.
     """
 
     video: OpenVideo
@@ -62,14 +62,14 @@ class HeldGroup:
 
 @dataclass(eq=False)
 class Claim:
-    """Where the frames of a group come from that a batch needs. Those that are kept have one user more.
+    """Sources of the frames that a batch needs from a group. Each cached frame has one more user.
 
     Attributes:
-        ready: Frames that are kept, with their group.
-        later: Frames that are being decoded for others, by number.
-        now: Frames that have to be decoded.
-        keep: Frames that are best decoded with these, to be kept.
-        failed: Frames that cannot be had.
+        ready: Cached frames, with their group.
+        later: Frames that other jobs are decoding, by number.
+        now: Frames to decode.
+        keep: Frames to decode at the same time and cache.
+        failed: Frames that cannot be decoded.
     """
 
     ready: list[tuple[HeldGroup, KeptFrame, Places]]
@@ -80,16 +80,16 @@ class Claim:
 
 
 class GroupStore:
-    """Keeps groups, and frames of them, within what was agreed. May be used by several threads at once.
+    """Caches groups and decoded frames within two budgets. Thread-safe.
 
     Args:
-        packet_bytes: What packets may take.
-        frame_bytes: What decoded frames may take.
-        give_back: Takes the memory of a frame.
+        packet_bytes: Budget for packets.
+        frame_bytes: Budget for decoded frames.
+        give_back: Frees the memory of a frame.
 
     Attributes:
-        held_bytes: What decoded frames take, with those that are being decoded.
-        packets_decoded: Packets that were fed to decoders.
+        held_bytes: Bytes of decoded frames, including those being decoded.
+        packets_decoded: Number of packets fed to decoders.
     """
 
     def __init__(self, packet_bytes: int, frame_bytes: int, give_back: Callable[[Any], None]) -> None:
@@ -101,7 +101,7 @@ class GroupStore:
         self.held_bytes = 0
         self.packets_decoded = 0
         self._forget_packets()
-        self._decoded: OrderedDict[GroupKey, HeldGroup] = OrderedDict()  # with frames; those used last at the end
+        self._decoded: OrderedDict[GroupKey, HeldGroup] = OrderedDict()  # groups with frames, least recently used first
 
     def _forget_packets(self) -> None:
         self._ledger = GroupLedger(self._packet_bytes)
@@ -110,12 +110,12 @@ class GroupStore:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """The groups of another batch follow."""
+        """Starts the next batch."""
         with self._lock:
             self._turn += 1
 
     def find(self, group: PacketGroup | KnownGroup) -> HeldGroup | None:
-        """The same group from before, where it is here. To be asked for each group that comes in, in order."""
+        """Returns a cached group, or None. Call it for each incoming group, in order."""
         if isinstance(group, PacketGroup) and not group.whole:
             return None
         with self._lock:
@@ -124,24 +124,24 @@ class GroupStore:
             return self._kept.get(group.key) or self._decoded.get(group.key)
 
     def keeps(self, key: GroupKey) -> bool:
-        """Whether packets of a group that comes in are to be kept."""
+        """Returns True if the packets of an incoming group will be cached."""
         with self._lock:
             return self._ledger.has(key)
 
     def add(self, held: HeldGroup) -> None:
-        """Keeps the packets of a group, if they are to be kept."""
+        """Caches the packets of a group if they fit the ledger."""
         with self._lock:
             if held.group.whole and self._ledger.has(held.group.key):
                 self._kept[held.group.key] = held
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops everything."""
         with self._lock:
             self._drop_groups(list(self._decoded.values()))
             self._forget_packets()
 
     def drop_frames(self) -> None:
-        """Lets go of all decoded frames."""
+        """Drops all decoded frames."""
         with self._lock:
             self._drop_groups(list(self._decoded.values()))
 
@@ -150,15 +150,15 @@ class GroupStore:
     def claim(
         self, held: HeldGroup, wanted: Mapping[int, Places], following: int | None, job: Outcome, claim: Claim
     ) -> None:
-        """Finds out where frames come from.
+        """Assigns a source to each wanted frame.
 
         Args:
-            held: Their group.
+            held: The group.
             wanted: The frames.
-            following: The first frame that may be asked for next: those before it are not kept any longer. None where
-                that is not known.
-            job: What will decode those that are to be decoded now.
-            claim: Is told. It belongs to the jobs already: an interruption must not lose anything.
+            following: First frame that may be requested next: earlier frames are not cached any longer. None if
+                unknown.
+            job: Outcome of the job that will decode the missing frames.
+            claim: Receives the sources. The jobs already own it, so an interruption loses nothing.
         """
         with self._lock:
             held.turn = self._turn
@@ -182,7 +182,7 @@ class GroupStore:
                     self._use(held)
 
     def _use(self, held: HeldGroup) -> None:
-        """Notes that a group has frames, and was used last of all."""
+        """Marks a group with frames as most recently used."""
         key = held.group.key
         before = self._decoded.pop(key, held)
         if before is not held:
@@ -197,14 +197,14 @@ class GroupStore:
         failed: Mapping[int, FramefeedError],
         packets: int,
     ) -> None:
-        """Keeps what a job has decoded.
+        """Caches the frames that a job has decoded.
 
         Args:
             held: The group.
-            keep: What was to be kept.
-            came: By frame, the memory of those that came.
-            failed: Frames that cannot be had, and why.
-            packets: How many packets were decoded.
+            keep: The frames to cache.
+            came: Memory of the decoded frames, by number.
+            failed: Frames that cannot be decoded, with errors.
+            packets: Number of packets decoded.
         """
         with self._lock:
             self.packets_decoded += packets
@@ -219,7 +219,7 @@ class GroupStore:
                     self._free(held, kept)
 
     def release(self, held: HeldGroup, frames: Iterable[KeptFrame]) -> None:
-        """Frames that were claimed have been put to where they were wanted, or will not be."""
+        """Releases claimed frames, after use or when their job is cancelled."""
         with self._lock:
             for kept in frames:
                 kept.users -= 1
@@ -227,7 +227,7 @@ class GroupStore:
                     self._free(held, kept)
 
     def _reserve(self, held: HeldGroup, following: int, job: Outcome, keep: dict[int, KeptFrame]) -> None:
-        """Chooses the frames that are decoded early, as many as there is room for."""
+        """Selects the frames to decode ahead, as many as fit the budget."""
         size = held.video.frame_bytes
         absent = [
             frame
@@ -241,7 +241,7 @@ class GroupStore:
         held.frames.update(keep)
 
     def _make_room(self, held: HeldGroup, num_bytes: int) -> None:
-        """Lets go of frames of groups that will not come again. Those of others are as good as new ones."""
+        """Drops frames of finished groups. Frames of other groups are worth as much as new ones."""
         oldest = [each for each in self._decoded.values() if each.turn < self._turn - MAX_TURNS_LEFT_OUT]
         for each in oldest:
             if self.held_bytes + num_bytes <= self._frame_bytes:
@@ -254,7 +254,7 @@ class GroupStore:
             self._drop(held, list(held.frames))
 
     def _drop(self, held: HeldGroup, frames: Iterable[int]) -> None:
-        """Lets go of frames; the memory of those that somebody uses comes back when they are released."""
+        """Drops frames; the memory of frames in use is freed on their release."""
         for frame in frames:
             kept = held.frames.pop(frame)
             kept.dropped = True

@@ -1,4 +1,4 @@
-"""``PacketDataset``: the packets of samples, as worker processes read and send them."""
+"""``PacketDataset``: reads the packets of samples in worker processes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class KnownGroup(NamedTuple):
-    """A whole group of which nothing is sent: whoever gets it has it from before.
+    """A whole group that is not sent because the receiver has it cached.
 
     Attributes:
-        key: Which group it is.
+        key: Identity of the group.
         num_bytes: Size of its packets.
-        data: None, as it is not sent.
+        data: Always None.
     """
 
     key: GroupKey
@@ -47,12 +47,12 @@ class KnownGroup(NamedTuple):
 
 
 class PacketRequest(NamedTuple):
-    """A sample that is asked for.
+    """A requested sample.
 
     Attributes:
-        number: Its number in the dataset.
-        known: Groups, by the number of their file and the packet that decoding starts from, that whoever asks has.
-        ahead: Whether the frames that follow in a group will be asked for next.
+        number: Sample number in the dataset.
+        known: Groups cached by the requester, as (file number, packet where decoding starts).
+        ahead: True if the following frames of a group will be requested next.
     """
 
     number: int
@@ -62,24 +62,23 @@ class PacketRequest(NamedTuple):
 
 @dataclass(eq=False)
 class PacketBatch:
-    """The packets of a batch of samples, before they are decoded.
+    """Packets of a batch of samples, before decoding.
 
     Attributes:
-        samples: Where each slot of each sample is found: its "file" is a place in ``groups``, its "frame" one of the
-            group's own.
-        shape: What samples consist of.
-        shown: The slots that were sent; the others are empty.
+        samples: References of the samples: "files" are positions in ``groups``, "frames" count within the group.
+        shape: Frames and cameras of a sample.
+        shown: Positions in a sample that were sent; the others are empty.
         groups: The groups, without their packets.
-        files: For each group, the number of its file in the dataset.
-        data: The packets of all groups that are sent.
-        ends: For each group, where its packets end in there; they begin where those of the one before end.
-        failed: By the place of a group, why it could not be read.
-        labels: A label for each sample, where there are any.
-        errors: By the place of a sample in the batch, why it has no label.
-        following: For each group, the first of its own frames that may be asked for next; None where that is not known.
-        cameras: Whether samples have a dimension for cameras.
-        masked: Whether slots may stay empty, and a mask says which.
-        beside: What is told of samples beside their frames, by name, a row for each.
+        files: For each group, its file number in the dataset.
+        data: The packets of all sent groups.
+        ends: For each group, the end of its packets in ``data``.
+        failed: Groups that could not be read, by position, with errors.
+        labels: One label for each sample, or None.
+        errors: Samples without a label, by position in the batch, with errors.
+        following: For each group, its first frame that may be requested next; None if unknown.
+        cameras: True if samples have a dimension for cameras.
+        masked: True if frames may be missing, with a mask.
+        extra_columns: Extra per-sample columns (masks), by name.
     """
 
     samples: Samples
@@ -95,18 +94,18 @@ class PacketBatch:
     following: list[int] | None = None
     cameras: bool = False
     masked: bool = False
-    beside: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    extra_columns: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.samples)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of packets that are sent."""
+        """Bytes of packets sent."""
         return int(self.data.numel())
 
     def filled(self) -> list[PacketGroup | KnownGroup]:
-        """The groups with their packets, where these were sent."""
+        """Returns the groups, with their packets if these were sent."""
         begins = [0, *self.ends[:-1]]
         return [
             replace(group, data=self.data[begin:end]) if isinstance(group, PacketGroup) else group
@@ -114,15 +113,15 @@ class PacketBatch:
         ]
 
     def pin_memory(self) -> PacketBatch:
-        """Itself: packets are read by the CPU."""
+        """Returns itself: packets are only read by the CPU."""
         return self
 
 
 class PacketDataset(Dataset[PacketBatch]):
-    """The packets of a dataset's samples, for worker processes that do not decode.
+    """Packets of a dataset's samples, for worker processes that do not decode.
 
-    It needs neither a GPU nor a decoder, and nothing is opened before the first sample is read, so it works in workers
-    that are forked or spawned::
+    Workers need neither a GPU nor a decoder and may be forked or spawned: nothing is opened before the first sample is
+    read::
 
         packets = PacketDataset(dataset)
         decoder = PacketDecoder(dataset)
@@ -133,8 +132,8 @@ class PacketDataset(Dataset[PacketBatch]):
 
     Args:
         dataset: A ``VideoDataset`` or ``MultiCameraDataset``.
-        whole_groups: Whether whole groups are sent, so that they can be kept by whoever gets them. Otherwise only what
-            has to be decoded for the samples.
+        whole_groups: Sends whole groups, which the receiver can cache; False sends only the packets needed to decode
+            the samples.
     """
 
     def __init__(self, dataset: FrameDataset, *, whole_groups: bool = True) -> None:
@@ -145,16 +144,16 @@ class PacketDataset(Dataset[PacketBatch]):
         return len(self.dataset)
 
     def __getitem__(self, request: int | PacketRequest) -> PacketBatch:
-        """The packets of a sample."""
+        """Reads the packets of a sample."""
         return self.__getitems__([request])
 
     def __getitems__(self, requests: Sequence[int | PacketRequest]) -> PacketBatch:
-        """The packets of samples, each group once."""
+        """Reads the packets of samples, each group once."""
         asked = [each if isinstance(each, PacketRequest) else PacketRequest(int(each)) for each in requests]
         data = self.dataset
         numbers = np.array([data.checked_number(each.number) for each in asked], np.int64)
-        # Random numbers are always sent: whoever decodes may have other descriptions than the dataset.
-        samples = locate_samples(data.arrangement, numbers, data.seed, data.epoch, draws=True)
+        # Random numbers are always sent: the decoder's descriptions may differ from the dataset's.
+        samples = locate_samples(data.frame_layout, numbers, data.seed, data.epoch, draws=True)
         known = frozenset().union(*(each.known for each in asked)) if self.whole_groups else frozenset()
         gathered = _Gathered(data, known, whole=self.whole_groups)
         batch = gathered.batch(samples, gathered.add(samples))
@@ -169,24 +168,24 @@ class PacketDataset(Dataset[PacketBatch]):
             return self.dataset.label_of(sample)
         except FramefeedError as error:
             errors[row] = error
-        except StopIteration as error:  # would end the epoch as if it were complete
+        except StopIteration as error:  # would silently end the epoch
             raise RuntimeError("get_label raised StopIteration") from error
         return None
 
     @staticmethod
     def collate(batch: Any) -> PacketBatch:
-        """For ``collate_fn``: batches come as they are."""
+        """Returns the batch unchanged; pass it as ``collate_fn``."""
         assert isinstance(batch, PacketBatch)
         return batch
 
 
 class _Gathered:
-    """Groups that are being put together.
+    """Collects the groups of a batch.
 
     Args:
-        dataset: Where samples come from.
+        dataset: The dataset.
         known: Groups that need not be read.
-        whole: Whether groups have all their frames.
+        whole: True to read whole groups.
     """
 
     def __init__(self, dataset: FrameDataset, known: frozenset[tuple[int, int]], *, whole: bool) -> None:
@@ -197,7 +196,7 @@ class _Gathered:
         self._plans: list[tuple[int, VideoIndex, GroupPlan]] = []
 
     def add(self, samples: Samples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Plans all groups; returns for each slot the place of its group, and its frame as that counts."""
+        """Plans all groups; returns the position of each frame's group, and its number within the group."""
         shown = self._dataset.shown
         files, frames = samples.files[:, shown], samples.frames[:, shown]
         groups = np.full(samples.files.shape, MISSING, np.int64)
@@ -216,7 +215,7 @@ class _Gathered:
         return groups, local
 
     def batch(self, samples: Samples, places: tuple[NDArray[np.int64], NDArray[np.int64]]) -> PacketBatch:
-        """Reads the packets of all groups that are not known yet."""
+        """Reads the packets of all groups that are not known."""
         sizes = [int(index.packets.size[plan.packets].sum()) for _, index, plan in self._plans]
         known = [(file, plan.start) in self._known for file, _, plan in self._plans]
         ends = list(itertools.accumulate(0 if here else size for size, here in zip(sizes, known, strict=True)))
@@ -247,17 +246,17 @@ class _Gathered:
             failed,
             cameras=source.has_cameras,
             masked=source.has_mask,
-            beside=source.beside(samples.numbers),
+            extra_columns=source.extra_columns(samples.numbers),
         )
 
     def following(self, numbers: NDArray[np.int64]) -> list[int]:
-        """For each group, its first frame that samples need which come behind these."""
+        """Returns, for each group, the first frame needed by the samples that follow these."""
         data = self._dataset
         behind = numbers[numbers + 1 < len(data)] + 1
-        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(behind))
+        files, frames = (slots[:, data.shown] for slots in data.frame_layout.frame_refs(behind))
         found = []
         for file, _, plan in self._plans:
-            # Of samples that follow one another in one file, the last one counts.
+            # For consecutive samples of one file, the last sample decides.
             firsts = np.where(files == file, frames, _NEVER).min(axis=1, initial=_NEVER)
             last = int(firsts[firsts != _NEVER].max(initial=-1))
             found.append(int(np.searchsorted(plan.frames, last)) if last >= 0 else len(plan.frames))

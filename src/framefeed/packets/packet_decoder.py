@@ -1,4 +1,4 @@
-"""``PacketDecoder``: packets that others have read -> batches, on the CPU or on a GPU."""
+"""``PacketDecoder``: decodes packets from worker processes into batches, on the CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from framefeed.errors import FramefeedError, SourceError, UnsupportedCodec
 from framefeed.packets.group_store import Claim, GroupStore, HeldGroup, Places
 from framefeed.packets.packet_dataset import KnownGroup, PacketBatch
 from framefeed.packets.packet_group import PacketGroup, take_group
-from framefeed.packets.packet_jobs import DecodeFrames, Failed, Job, Means, PutFrames, PutLater
+from framefeed.packets.packet_jobs import DecodeFrames, Failed, Means, PacketJob, PutFrames, PutLater
 from framefeed.packets.packet_requests import Requests
 from framefeed.source import media_of, open_source
 
@@ -37,29 +37,29 @@ __all__ = ["PacketDecoder", "PacketStats"]
 
 DEFAULT_CACHE = 1 << 30
 DEFAULT_MEMORY_SHARE = 8
-AHEAD = 2  # batches that are decoded while another one is used
+AHEAD = 2  # batches decoded while the caller uses one
 THREAD = "framefeed-packet-decoder"
 
 
 @dataclass
 class PacketStats:
-    """What a ``PacketDecoder`` has done.
+    """Counters of a ``PacketDecoder``.
 
     Attributes:
-        batches: Batches handed out.
+        batches: Batches delivered.
         frames_delivered: Frames in them.
-        frames_decoded: Packets that were fed to decoders.
-        bytes_moved: Bytes of packets that came from workers.
-        groups: Groups that were needed by batches.
-        group_hits: Those of them whose packets were here already.
-        groups_reread: Those that should have been here and were read from their files instead.
-        frame_hits: Frames that had been decoded before they were asked for.
-        skipped: Samples that were left out because of an error.
+        packets_decoded: Packets fed to decoders.
+        bytes_moved: Packet bytes received from workers.
+        groups: Groups needed by batches.
+        group_hits: Groups whose packets were cached.
+        groups_reread: Groups missing from the cache that were read from their files.
+        frame_hits: Frames decoded before they were requested.
+        skipped: Samples skipped because of an error.
     """
 
     batches: int = 0
     frames_delivered: int = 0
-    frames_decoded: int = 0
+    packets_decoded: int = 0
     bytes_moved: int = 0
     groups: int = 0
     group_hits: int = 0
@@ -69,47 +69,47 @@ class PacketStats:
 
     @property
     def hit_rate(self) -> float:
-        """Share of groups whose packets were here already."""
+        """Share of groups whose packets were cached."""
         return self.group_hits / self.groups if self.groups else 0.0
 
 
 @dataclass(eq=False)
-class _Task:
+class _BatchTask:
     """A job of a batch.
 
     Attributes:
         job: The job.
-        place: The place of its group in the batch; None for several.
-        outcome: What comes of it.
+        place: Position of its group in the batch; None for several groups.
+        outcome: Result of the job.
     """
 
-    job: Job
+    job: PacketJob
     place: int | None
     outcome: Outcome = field(default_factory=Outcome)
 
 
 @dataclass(eq=False)
-class _Work:
+class _BatchInProgress:
     """A batch that is being decoded.
 
     Attributes:
-        packets: What came in.
-        errors: By the place of a sample in it, why it cannot be had.
-        rows: For each row of the assembly, the place of its sample.
-        assembly: The tensors; None where no sample is left.
-        tasks: What is done for it.
-        prepared: What threads have not been told of yet.
+        packets: The received packets.
+        errors: Failed samples, by position, with errors.
+        rows: For each row of the assembly, the position of its sample.
+        assembly: The output tensors; None if no sample is left.
+        tasks: Submitted tasks.
+        prepared: Tasks not submitted yet.
     """
 
     packets: PacketBatch
     errors: dict[int, FramefeedError]
     rows: list[int] = field(default_factory=list)
     assembly: Assembly | None = None
-    tasks: list[_Task] = field(default_factory=list)
-    prepared: list[_Task] = field(default_factory=list)
+    tasks: list[_BatchTask] = field(default_factory=list)
+    prepared: list[_BatchTask] = field(default_factory=list)
 
     def fail(self, place: int, failed: Failed | FramefeedError) -> None:
-        """Notes which samples fail with frames of a group, or with all of it."""
+        """Marks the samples that need failed frames of a group, or any frame of a failed group."""
         samples = self.packets.samples
         for row in range(len(samples)):
             for frame in samples.frames[row][samples.files[row] == place].tolist():
@@ -118,7 +118,7 @@ class _Work:
                     self.errors.setdefault(row, error)
 
     def abandon(self) -> None:
-        """Ends all work on it."""
+        """Stops all its tasks."""
         for task in (*self.tasks, *self.prepared):
             task.job.stop()
 
@@ -126,22 +126,22 @@ class _Work:
 class PacketDecoder:
     """Decodes packets that worker processes have read.
 
-    Batches have, bit for bit, what ``VideoLoader`` would give for the same samples. A decoder is used by the process
-    that made it, or by one that was forked from it before a GPU was used; workers have no part in it.
+    Batches are bit for bit equal to those of ``VideoLoader`` for the same samples. Use a decoder in the process that
+    created it, or in one forked from it before a GPU was used; workers do not need it.
 
     Args:
-        processing: What is made of frames: descriptions by name, or a dataset that has them.
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``; None takes the dataset's, or the CPU.
-        fallback: ``"cpu"`` decodes what the GPU cannot decode on the CPU; None takes the dataset's where the device is
-            the dataset's too.
-        packet_cache: Bytes of packets that are kept, so that workers need not send them again; 0 turns that off.
-        memory_budget: Bytes of decoded frames that are kept for later, where frames are asked for in order; None for an
-            eighth of the memory that this process may use, or of the GPU's, and there at most half of what is free.
-        num_threads: How many threads decode; None for as many as keep the device busy.
-        on_error: What an error of a sample does: ``"raise"``, or ``"skip"`` to leave the sample out.
+        processing: Output descriptions by name, or a dataset that has them.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``; None uses the dataset's device, or the CPU.
+        fallback: ``"cpu"`` decodes on the CPU what the GPU does not support; None uses the dataset's fallback if the
+            device is the dataset's too.
+        packet_cache: Bytes of packets to cache, so that workers need not send them again; 0 disables the cache.
+        memory_budget: Bytes of decoded frames to cache where frames are requested in order. None for an eighth of the
+            memory available to this process or, on a GPU, of the GPU's memory and at most half of its free memory.
+        num_threads: Number of decoding threads; None for as many as keep the device busy.
+        on_error: Handling of failed samples: ``"raise"``, or ``"skip"`` to leave them out.
 
     Attributes:
-        report: The errors of samples that were left out.
+        skip_reasons: Error messages of skipped samples.
     """
 
     def __init__(
@@ -156,9 +156,9 @@ class PacketDecoder:
         on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
         if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error is "raise" or "skip", not {on_error!r}')
+            raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
         if num_threads is not None and operator.index(num_threads) < 1:
-            raise ValueError(f"num_threads is at least 1, got {num_threads}")
+            raise ValueError(f"num_threads must be at least 1, got {num_threads}")
         if isinstance(processing, FrameDataset):
             self._processing = processing.processing
             if device is None:
@@ -171,7 +171,7 @@ class PacketDecoder:
         self._budget = budget_bytes(memory_budget, self.device, DEFAULT_MEMORY_SHARE)
         self._num_threads = num_threads
         self._on_error = on_error
-        self.report: list[str] = []
+        self.skip_reasons: list[str] = []
         self._stats = PacketStats()
         self._shown: dict[SampleShape, list[int]] = {}
         self._datasets: list[FrameDataset] = []
@@ -179,7 +179,7 @@ class PacketDecoder:
         self._set_up()
 
     def _set_up(self) -> None:
-        """Makes what belongs to one process."""
+        """Creates everything that belongs to one process."""
         self._process = os.getpid()
         self._entry = threading.Lock()
         self._workshop: Workshop
@@ -194,11 +194,11 @@ class PacketDecoder:
         self._means = Means(self._store, self._workshop, self._threads.closed)
 
     def stats(self) -> PacketStats:
-        """What was done so far: a copy."""
-        return replace(self._stats, frames_decoded=self._store.packets_decoded)
+        """Returns a copy of the counters."""
+        return replace(self._stats, packets_decoded=self._store.packets_decoded)
 
     def close(self) -> None:
-        """Ends all work and forgets all packets and frames; nothing can be decoded any more."""
+        """Stops all work and drops all packets and frames. The decoder cannot be used afterwards."""
         self._closed = True
         if self._process == os.getpid():
             self._threads.close()
@@ -212,21 +212,21 @@ class PacketDecoder:
     ) -> None:
         self.close()
 
-    # --- asking for packets ---------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def requests(
         self, dataset: FrameDataset, batches: Iterable[Sequence[int]], *, in_order: bool | None = None
     ) -> Requests:
-        """A ``batch_sampler`` for a loader of a ``PacketDataset``: its batches say which packets need not be sent.
+        """Returns a ``batch_sampler`` for a loader of a ``PacketDataset``. It tells workers which packets are cached.
 
-        What is not sent is expected in the order in which it was asked for. Where a batch gets lost, packets that are
-        missing are read from their files.
+        Cached packets are expected in the order of the requests. If a batch is lost, missing packets are read from
+        their files.
 
         Args:
-            dataset: Where samples come from.
-            batches: The numbers of the samples of each batch, as a ``VideoClipSampler`` gives them.
-            in_order: Whether each batch has the samples that follow those of the batch before, so that a group is best
-                decoded as a whole; None asks the sampler.
+            dataset: The dataset.
+            batches: Sample numbers of each batch, such as a ``VideoClipSampler``.
+            in_order: True if each batch continues the samples of the batch before, so that whole groups are worth
+                decoding; None asks the sampler.
         """
         if in_order is None:
             in_order = getattr(batches, "frame_read_type", "random") == "stream"
@@ -242,20 +242,20 @@ class PacketDecoder:
         if self._closed:
             raise RuntimeError("the decoder is closed")
         if self._process != os.getpid():
-            self._set_up()  # forked: locks may be held by threads that are not there
+            self._set_up()  # forked: locks may be held by threads that do not exist here
 
     # --- batches --------------------------------------------------------------------------------------------------
 
     def __call__(self, batches: Iterable[PacketBatch]) -> Iterator[dict[str, Any]]:
-        """Decodes batches as they come, the next ones while one is used.
+        """Decodes batches as they arrive, and the next ones while one is used.
 
-        Batches of which no sample is left are left out.
+        Batches with no remaining sample are left out.
 
         Raises:
-            FramefeedError: A sample cannot be had, and ``on_error`` is ``"raise"``.
+            FramefeedError: A sample failed, and ``on_error`` is ``"raise"``.
         """
         self._check_process()
-        under_way: deque[_Work] = deque()
+        under_way: deque[_BatchInProgress] = deque()
         process, workshop, store = self._process, self._workshop, self._store
         source: Iterator[PacketBatch] | None = None
         lost: Exception | None = None
@@ -267,7 +267,7 @@ class PacketDecoder:
             while True:
                 try:
                     packets = next(source, None)
-                except Exception as error:  # the batches before it are good
+                except Exception as error:  # deliver the batches before it first
                     packets, lost = None, error
                 if packets is not None:
                     under_way.append(self._begin(packets))
@@ -276,23 +276,23 @@ class PacketDecoder:
                     under_way.popleft()
                     if batch is not None:
                         yield batch
-                        del batch  # its memory may be used again
+                        del batch  # allows its memory to be reused
                 if packets is None:
                     break
             if lost is not None:
                 raise lost
-        except GeneratorExit:  # perhaps from the garbage collector, in any thread and with any lock held
+        except GeneratorExit:  # possibly from the garbage collector, in any thread and with any lock held
             end = partial(closer.note, end)
             raise
         finally:
-            source = None  # ends its workers, whoever keeps the traceback of an error
+            source = None  # ends its workers, even if an error's traceback is kept
             end()
 
     def decode(self, packets: PacketBatch) -> dict[str, Any]:
-        """A batch; an empty one where no sample is left.
+        """Decodes a batch; returns an empty dict if no sample is left.
 
         Raises:
-            FramefeedError: A sample cannot be had, and ``on_error`` is ``"raise"``.
+            FramefeedError: A sample failed, and ``on_error`` is ``"raise"``.
         """
         work = self._begin(packets)
         try:
@@ -300,10 +300,10 @@ class PacketDecoder:
         finally:
             work.abandon()
 
-    def _begin(self, packets: PacketBatch) -> _Work:
+    def _begin(self, packets: PacketBatch) -> _BatchInProgress:
         """Starts decoding a batch."""
         self._check_process()
-        work = _Work(packets, dict(packets.errors))
+        work = _BatchInProgress(packets, dict(packets.errors))
         try:
             with self._entry, ASSEMBLE:
                 self._check_fit(packets)
@@ -314,29 +314,29 @@ class PacketDecoder:
                 work.rows = [row for row in range(len(packets)) if row not in work.errors]
                 if work.rows:
                     self._begin_tasks(work, groups)
-        except BaseException:  # it may be an interruption, anywhere
+        except BaseException:  # possibly an interruption, at any point
             work.abandon()
-            for task in list(work.prepared):  # others may wait for it, and it lets go of what it was given
+            for task in list(work.prepared):  # other jobs may wait for it, and it releases its frames
                 self._submit(work, task)
             raise
         return work
 
-    def _begin_tasks(self, work: _Work, groups: Sequence[HeldGroup | FramefeedError]) -> None:
+    def _begin_tasks(self, work: _BatchInProgress, groups: Sequence[HeldGroup | FramefeedError]) -> None:
         packets = work.packets
         samples = packets.samples.pick(work.rows)
-        videos: Any = _Videos(groups)
+        videos: Any = _GroupVideos(groups)
         work.assembly = assembly = self._workshop.assemble(videos, samples, packets.shape)
         wanted: dict[int, dict[int, Places]] = {}
         for (place, frame), places in assembly.targets.items():
             wanted.setdefault(place, {})[frame] = places
         put = PutFrames(self._means, assembly)
-        putting = _Task(put, None)
+        putting = _BatchTask(put, None)
         for place, frames in wanted.items():
             held = groups[place]
             assert isinstance(held, HeldGroup)
             following = None if packets.following is None else packets.following[place]
             decode, later = DecodeFrames(self._means, held, assembly), PutLater(self._means, held, assembly)
-            decoding, waiting = _Task(decode, place), _Task(later, place)
+            decoding, waiting = _BatchTask(decode, place), _BatchTask(later, place)
             work.prepared = [decoding, waiting, putting]
             claim = Claim(put.frames, later.wanted, decode.wanted, decode.keep)
             self._store.claim(held, frames, following, decoding.outcome, claim)
@@ -350,17 +350,17 @@ class PacketDecoder:
             if len(put.frames) >= self._workshop.put_length:
                 self._submit(work, putting)
                 put = PutFrames(self._means, assembly)
-                putting = _Task(put, None)
+                putting = _BatchTask(put, None)
         if put.frames:
             self._submit(work, putting)
         work.prepared = []
 
-    def _submit(self, work: _Work, task: _Task) -> None:
+    def _submit(self, work: _BatchInProgress, task: _BatchTask) -> None:
         self._threads.submit(task.job.run, task.outcome)
         work.tasks.append(task)
 
-    def _end(self, work: _Work) -> dict[str, Any] | None:
-        """Waits for a batch; None where nothing of it is left."""
+    def _end(self, work: _BatchInProgress) -> dict[str, Any] | None:
+        """Waits for a batch; returns None if no sample is left."""
         for task in work.tasks:
             try:
                 failed: Failed | FramefeedError = task.outcome.get()
@@ -373,9 +373,9 @@ class PacketDecoder:
         work.tasks.clear()
         errors = [error for _, error in sorted(work.errors.items())]
         if errors and self._on_error == "raise":
-            # A copy: this one gets a traceback that leads to the batch, and the group keeps the original.
+            # A copy: its traceback refers to the batch, while the group keeps the original.
             raise copy.copy(errors[0]) from errors[0].__cause__
-        self.report += map(str, errors)
+        self.skip_reasons += map(str, errors)
         self._stats.skipped += len(errors)
         good = [place for place, row in enumerate(work.rows) if row not in work.errors]
         if work.assembly is None or not good:
@@ -394,8 +394,8 @@ class PacketDecoder:
             batch = dict(with_cameras(tensors, self._processing, packets.shape.cameras))
         if packets.masked:
             batch[MASK] = torch.from_numpy(packets.shape.mask(frames, shown)).to(self.device)
-        for name, told in packets.beside.items():
-            batch[name] = torch.from_numpy(told[rows]).to(self.device)
+        for name, column in packets.extra_columns.items():
+            batch[name] = torch.from_numpy(column[rows]).to(self.device)
         if packets.labels is not None:
             batch[LABELS] = [packets.labels[row] for row in rows]
         self._stats.batches += 1
@@ -405,15 +405,15 @@ class PacketDecoder:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def _check_fit(self, packets: PacketBatch) -> None:
-        """Whether the descriptions can be applied to what was sent."""
+        """Checks that the descriptions fit the packets sent."""
         if packets.masked and MASK in self._processing:
-            raise ValueError(f"{MASK!r} is where masks go; choose another name")
+            raise ValueError(f"processing cannot use the name {MASK!r}: it is reserved for masks")
         absent = set(self._shown_slots(packets.shape)) - set(packets.shown)
         if absent:
             frames = sorted({slot % packets.shape.length for slot in absent})
             raise ValueError(
-                f"the decoder's descriptions show frames {frames} of a sequence, and the dataset's do not, so that "
-                "they were not sent; give both the same index_map"
+                f"the decoder's descriptions show frames {frames} of a sequence, which the dataset's do not, so "
+                "they were not sent; use the same index_map for both"
             )
 
     def _shown_slots(self, shape: SampleShape) -> list[int]:
@@ -423,7 +423,7 @@ class PacketDecoder:
         return found
 
     def _groups_of(self, packets: PacketBatch) -> list[HeldGroup | FramefeedError]:
-        """The groups of a batch with their packets, those that were sent and those that are here."""
+        """Returns the groups of a batch with their packets, sent or cached."""
         found: list[HeldGroup | FramefeedError] = []
         self._stats.bytes_moved += packets.num_bytes
         for place, group in enumerate(packets.filled()):
@@ -444,7 +444,7 @@ class PacketDecoder:
         return found
 
     def _complete(self, group: PacketGroup | KnownGroup, file: int) -> PacketGroup:
-        """A group with its packets; where these should have been here, from their file."""
+        """Returns a group with its packets; reads them from the file if they are missing from the cache."""
         if isinstance(group, PacketGroup):
             return group
         for dataset in self._datasets:
@@ -453,16 +453,16 @@ class PacketDecoder:
                 if (index.path, index.fingerprint) == group.key[:2]:
                     self._stats.groups_reread += 1
                     return take_group(index, open_source(index, media_of(index)), group.key[2])
-        reason = f"packets of the group that begins with packet {group.key[2]} were not sent, and are not here"
-        raise SourceError(group.key[0], f"{reason}; use the requests of this decoder")
+        reason = f"packets of the group that begins with packet {group.key[2]} were neither sent nor cached"
+        raise SourceError(group.key[0], f"{reason}; use this decoder's requests() as batch_sampler")
 
     def _open(self, group: PacketGroup, in_order: bool) -> HeldGroup:
-        """A group that has come in."""
+        """Opens an incoming group."""
         if self.device.type == "cuda" and group.new_headers and self._fallback != "cpu":
-            reason = 'its headers change in mid-stream, which a GPU\'s decoder does not tell; use fallback="cpu"'
+            reason = 'its headers change in mid-stream, which GPU decoders do not report; use fallback="cpu"'
             raise UnsupportedCodec(group.key[0], reason)
         if in_order or self._store.keeps(group.key):
-            group = group.alone()  # what came with it can go, and so can the open file that both are in
+            group = group.alone()  # frees the rest of the message, and the open file that both are in
         path, source = group.key[0], group.source()
         video = open_video(path, group.index, source, self._processing, self.device, self._fallback)
         if group.new_headers and not video.on_cpu:
@@ -470,8 +470,8 @@ class PacketDecoder:
         return HeldGroup(video, group)
 
 
-class _Videos:
-    """The groups of a batch in the place of a dataset's files."""
+class _GroupVideos:
+    """Groups of a batch in place of a dataset's files."""
 
     def __init__(self, groups: Sequence[HeldGroup | FramefeedError]) -> None:
         self._groups = groups
@@ -482,8 +482,8 @@ class _Videos:
         return held.video
 
 
-def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: Iterable[_Work]) -> None:
-    """Lets go of what batches have that nobody waits for."""
+def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: Iterable[_BatchInProgress]) -> None:
+    """Releases the resources of abandoned batches."""
     if process == os.getpid():
         workshop.end()
         for work in under_way:
@@ -492,7 +492,7 @@ def _end_pass(process: int, workshop: Workshop, store: GroupStore, under_way: It
 
 
 def _conflicts(groups: Sequence[HeldGroup | FramefeedError]) -> dict[int, FramefeedError]:
-    """By place, the groups that cannot be had, and those whose frames cannot share a batch with the first."""
+    """Returns failed groups, and groups whose frames cannot share a batch with the first, by position."""
     found: dict[int, FramefeedError] = {}
     first: OpenVideo | None = None
     for place, group in enumerate(groups):

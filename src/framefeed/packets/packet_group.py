@@ -1,4 +1,4 @@
-"""``PacketGroup``: the packets of one group as a value, which can be sent and decoded anywhere."""
+"""``PacketGroup``: the packets of one group as a value that can be sent and decoded anywhere."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ __all__ = [
 ]
 
 GroupKey = tuple[str, tuple[int, int], int]
-"""Names a group: its file, what that was when it was indexed, and the packet that decoding starts from."""
+"""Identity of a group: its file, the file's fingerprint in the index, and the packet where decoding starts."""
 
-# The columns of a table that are sent, as one array; the others follow from them.
+# The table columns that are sent, as one array; the others follow from them.
 _COLUMNS = ("size", "pts", "dts", "duration", "flags")
 
 
 @dataclass(frozen=True, eq=False)
 class PacketGroup:
-    """Packets of one group of a video, with all that a decoder has to know of them.
+    """Packets of one group of a video, with everything a decoder needs.
 
     Attributes:
-        key: Which group it is.
-        index: A video of nothing but these packets. Its frames are those that they show.
-        numbers: For each of these frames its number in the whole video.
-        packets: For each packet its number in the whole video.
-        data: The packets, one behind the other; None where whoever gets it has them from before.
-        whole: Whether it has all frames of the group.
-        new_headers: Whether the video's headers change on the way, which hardware decoders do not tell.
-        damaged: Packets that could not be read, by their place in the group, and why.
+        key: Identity of the group.
+        index: Index of a video with only these packets and the frames they show.
+        numbers: Frame numbers in the whole video.
+        packets: Packet numbers in the whole video.
+        data: The packets, concatenated; None if the receiver has them cached.
+        whole: True if all frames of the group are included.
+        new_headers: True if the video's headers change in mid-stream, which hardware decoders do not report.
+        damaged: Packets that could not be read, by position in the group, with reasons.
     """
 
     key: GroupKey
@@ -63,44 +63,44 @@ class PacketGroup:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the packets."""
+        """Size of the packets, in bytes."""
         return self.index.fingerprint[0]
 
     @property
     def frames(self) -> list[int]:
-        """Numbers of the frames, in the whole video."""
+        """Frame numbers in the whole video."""
         numbers: list[int] = self.numbers.tolist()
         return numbers
 
     def local(self, frames: ArrayLike) -> NDArray[np.int64]:
-        """Numbers of frames of the whole video as ``index`` counts them.
+        """Converts frame numbers of the whole video to numbers within ``index``.
 
         Raises:
-            ValueError: The group does not have one of them.
+            ValueError: The group lacks one of the frames.
         """
         wanted = np.asarray(frames, np.int64)
         places = np.minimum(np.searchsorted(self.numbers, wanted), len(self.numbers) - 1)
         if (self.numbers[places] != wanted).any():
-            raise ValueError(f"{self.key[0]}: the group does not have all of the frames {wanted.tolist()}")
+            raise ValueError(f"{self.key[0]}: the group lacks some of the frames {wanted.tolist()}")
         return places.astype(np.int64, copy=False)
 
     def source(self) -> PacketSource:
-        """Gives the packets to a decoder.
+        """Returns a source of the packets for a decoder.
 
         Raises:
-            SourceError: They are not here.
+            SourceError: The group has no packets.
         """
         if self.data is None:
-            raise SourceError(self.key[0], f"packets of the group that begins with packet {self.key[2]} are not here")
+            raise SourceError(self.key[0], f"packets of the group that begins with packet {self.key[2]} were not sent")
         data: Any = self.data.numpy()
         return _Packets(self.index.packets, memoryview(data), self.damaged)
 
     def without_data(self) -> PacketGroup:
-        """The same for somebody who has the packets."""
+        """Returns a copy without packets, for a receiver that has them cached."""
         return replace(self, data=None)
 
     def alone(self) -> PacketGroup:
-        """The same with memory of its own, where its data is a part of something larger."""
+        """Returns a copy with memory of its own, if its data is part of a larger block."""
         data = self.data
         if data is None or data.untyped_storage().nbytes() == data.nbytes:
             return self
@@ -111,7 +111,7 @@ class PacketGroup:
         columns = [getattr(table, name).astype(np.int64, copy=False) for name in _COLUMNS]
         packets = np.stack([*columns, self.packets])
         frames = np.stack([table.frames, table.frame_pts, self.numbers])
-        data = self.alone().data  # of a part, torch would send the whole
+        data = self.alone().data  # for a view, torch would send the whole block
         return _unpack, (self.key, self.index.stream, packets, frames, data, self.whole, self.new_headers, self.damaged)
 
 
@@ -136,7 +136,7 @@ def _small_index(
     frames: NDArray[np.int64],
     frame_pts: NDArray[np.int64],
 ) -> VideoIndex:
-    """The index of a video of nothing but the packets of a group, one behind the other."""
+    """Builds the index of a video with only the packets of a group."""
     size = columns["size"]
     columns["flags"] = columns["flags"].astype(np.uint16, copy=False)
     table = PacketTable(
@@ -149,9 +149,9 @@ class _Packets:
     """Packets in memory.
 
     Args:
-        table: The packets.
-        data: Their bytes.
-        damaged: Those that are not there, and why.
+        table: The packet table.
+        data: The packet bytes.
+        damaged: Missing packets, with reasons.
     """
 
     def __init__(self, table: PacketTable, data: memoryview, damaged: Mapping[int, str]) -> None:
@@ -160,7 +160,7 @@ class _Packets:
         self._damaged = damaged
 
     def read(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yields (number, data) for packets whose numbers rise."""
+        """Yields (number, data) for rising packet numbers."""
         begins = self._table.pos[numbers]
         ends = begins + self._table.size[numbers]
         for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True):
@@ -173,12 +173,12 @@ class _Packets:
 
 
 class GroupPlan(NamedTuple):
-    """Which packets make a group.
+    """Packets and frames of a group.
 
     Attributes:
-        start: The packet that decoding starts from.
-        packets: Their numbers.
-        frames: The frames that they show, rising.
+        start: The packet where decoding starts.
+        packets: Packet numbers.
+        frames: Frame numbers, rising.
     """
 
     start: int
@@ -187,7 +187,7 @@ class GroupPlan(NamedTuple):
 
 
 def plan_groups(table: PacketTable, frames: NDArray[np.int64], *, whole: bool) -> Iterator[GroupPlan]:
-    """The groups that frames need; all frames of a group where it is to be whole."""
+    """Yields the groups that frames need; with ``whole``, with all frames of each group."""
     starts = table.start[table.frames]
     for start in np.unique(starts[frames]).tolist():
         wanted = np.flatnonzero(starts == start) if whole else np.unique(frames[starts[frames] == start])
@@ -197,30 +197,30 @@ def plan_groups(table: PacketTable, frames: NDArray[np.int64], *, whole: bool) -
 
 
 def plan_group(table: PacketTable, start: int) -> GroupPlan:
-    """A whole group, by the packet that decoding starts from.
+    """Plans a whole group, given by the packet where decoding starts.
 
     Raises:
-        ValueError: No frame is decoded from there.
+        ValueError: No frame decodes from there.
     """
     first = np.flatnonzero(table.start[table.frames] == start)[:1]
     if not len(first):
-        raise ValueError(f"no frame is decoded from packet {start}")
+        raise ValueError(f"no frame decodes from packet {start}")
     return next(plan_groups(table, first, whole=True))
 
 
 def group_key(index: VideoIndex, plan: GroupPlan) -> GroupKey:
-    """Names a group of a video."""
+    """Returns the identity of a group."""
     return index.path, index.fingerprint, plan.start
 
 
 def describe_group(index: VideoIndex, plan: GroupPlan, damaged: Mapping[int, str], *, whole: bool) -> PacketGroup:
-    """A group, without its packets."""
+    """Describes a group without its packets."""
     table = index.packets
     chosen = plan.packets
     place_of = np.full(len(table), -1, np.int64)
     place_of[chosen] = np.arange(len(chosen))
     columns = {name: getattr(table, name)[chosen] for name in _COLUMNS}
-    # Some packets are decoded with the group and belong to the next: without it, only these numbers tell their place.
+    # Some packets are decoded with the group and belong to the next: without it, only these numbers give their place.
     ranks = table.display_rank[chosen]
     if (np.diff(ranks[np.argsort(columns["pts"], kind="stable")]) <= 0).any():
         columns["pts"] = ranks
@@ -232,7 +232,7 @@ def describe_group(index: VideoIndex, plan: GroupPlan, damaged: Mapping[int, str
 
 
 def read_group(index: VideoIndex, source: PacketSource, plan: GroupPlan, out: NDArray[np.uint8]) -> dict[int, str]:
-    """Reads the packets of a group, one behind the other; returns those that are not there, and why."""
+    """Reads the packets of a group into ``out``; returns the missing ones, with reasons."""
     ends = np.cumsum(index.packets.size[plan.packets]).tolist()
     damaged: dict[int, str] = {}
     place = 0
@@ -248,7 +248,7 @@ def read_group(index: VideoIndex, source: PacketSource, plan: GroupPlan, out: ND
 
 
 def take_group(index: VideoIndex, source: PacketSource, start: int) -> PacketGroup:
-    """A whole group of a video, by the packet that decoding starts from."""
+    """Reads a whole group, given by the packet where decoding starts."""
     plan = plan_group(index.packets, start)
     data = torch.empty(int(index.packets.size[plan.packets].sum()), dtype=torch.uint8)
     damaged = read_group(index, source, plan, data.numpy())

@@ -1,4 +1,4 @@
-"""What threads do for a batch of packets: decode frames of a group, and put frames into the batch."""
+"""Jobs for a batch of packets: decode frames of a group, and copy frames into the batch."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from framefeed.packets.group_store import GroupStore, HeldGroup, KeptFrame, Plac
 from framefeed.packets.packet_group import PacketGroup
 from framefeed.source.counting import CountedSource
 
-__all__ = ["DecodeFrames", "Failed", "Job", "Means", "PutFrames", "PutLater"]
+__all__ = ["DecodeFrames", "Failed", "Means", "PacketJob", "PutFrames", "PutLater"]
 
 Failed = Mapping[int, FramefeedError]
-"""Frames of a group that cannot be had, and why."""
+"""Failed frames of a group, with errors."""
 
 
-class Job(Protocol):
-    """Something to do for a batch."""
+class PacketJob(Protocol):
+    """A job for a batch."""
 
     def run(self) -> Failed:
-        """Does it, in this thread; returns what could not be done. It lets go of all that it was given in any case."""
+        """Runs in this thread; returns failed frames. Releases its resources in any case."""
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancels the job: its batch was abandoned."""
 
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """What jobs use.
+    """Resources shared by jobs.
 
     Attributes:
-        store: Keeps frames.
-        workshop: Works on pictures.
-        closed: Raised when all work is to end.
+        store: Frame cache.
+        workshop: Processes pictures.
+        closed: Flag that ends all work.
     """
 
     store: GroupStore
@@ -48,21 +48,21 @@ class Means:
     closed: Flag
 
 
-class _Stopped(Exception):
-    """Ends a job that nobody waits for."""
+class _JobStopped(Exception):
+    """Ends a cancelled job."""
 
 
 class DecodeFrames:
-    """Decodes frames of a group, into a batch and for later.
+    """Decodes frames of a group, into a batch and into the cache.
 
     Args:
-        means: What is used.
+        means: Shared resources.
         held: The group.
         assembly: The batch.
 
     Attributes:
-        wanted: What the batch needs of the group.
-        keep: What is to be kept for later.
+        wanted: Frames for the batch, and their destinations.
+        keep: Frames for the cache.
     """
 
     def __init__(self, means: Means, held: HeldGroup, assembly: Assembly) -> None:
@@ -78,7 +78,7 @@ class DecodeFrames:
         self._failed: dict[int, FramefeedError] = {}
 
     def run(self) -> Failed:
-        """Decodes."""
+        """Decodes the frames."""
         video = self._held.video
         source = CountedSource(video.source)
         self._frames = sorted({*self.wanted, *self.keep})
@@ -89,7 +89,7 @@ class DecodeFrames:
             self._fail_others(None)
         except DecodeError as error:
             self._fail_others(error)
-        except _Stopped:
+        except _JobStopped:
             pass
         finally:
             self.reject()
@@ -98,15 +98,15 @@ class DecodeFrames:
         return {frame: error for frame, error in self._failed.items() if frame in self.wanted}
 
     def stop(self) -> None:
-        """Ends it at the next picture."""
+        """Stops at the next picture."""
         self._stopped = True
 
     def _check_wanted(self) -> None:
         if self._stopped or self._means.closed.up:
-            raise _Stopped
+            raise _JobStopped
 
     def take(self, rows: list[int], pictures: list[Any]) -> None:
-        """Takes pictures to where they are wanted."""
+        """Copies pictures to their destinations."""
         self._check_wanted()
         workshop, video = self._means.workshop, self._held.video
         taken = []
@@ -120,7 +120,7 @@ class DecodeFrames:
             workshop.take(video, [each for _, each in taken])
 
     def confirm(self) -> None:
-        """They are right."""
+        """Accepts the pictures taken since the last call."""
         for frame, taken in self._taken:
             if taken.error is None:
                 self._came[frame] = taken.bases
@@ -132,26 +132,26 @@ class DecodeFrames:
         self._taken.clear()
 
     def reject(self) -> None:
-        """They are not."""
+        """Discards the pictures taken since the last ``confirm``."""
         self._means.workshop.reject([taken for _, taken in self._taken])
         self._taken.clear()
 
     def _fail_others(self, error: DecodeError | None) -> None:
-        """Notes why frames did not come."""
+        """Records errors for the remaining frames."""
         for frame in self._frames:
             if frame not in self._came and frame not in self._failed:
                 self._failed[frame] = _error_of(self._held.group, frame, error)
 
 
 class PutFrames:
-    """Puts frames into a batch that are kept, of any groups.
+    """Copies cached frames of any groups into a batch.
 
     Args:
-        means: What is used.
+        means: Shared resources.
         assembly: The batch.
 
     Attributes:
-        frames: The frames, with their groups and where they go.
+        frames: The frames, with their groups and destinations.
     """
 
     def __init__(self, means: Means, assembly: Assembly) -> None:
@@ -161,7 +161,7 @@ class PutFrames:
         self._stopped = False
 
     def run(self) -> Failed:
-        """Puts them."""
+        """Copies the frames."""
         try:
             if not self._stopped and not self._means.closed.up:
                 with PROCESS:
@@ -172,22 +172,22 @@ class PutFrames:
         return {}
 
     def stop(self) -> None:
-        """Does not begin it."""
+        """Cancels the job before it starts."""
         self._stopped = True
 
 
 class PutLater:
-    """Puts frames of a group into a batch that other jobs decode.
+    """Copies frames of a group that other jobs decode into a batch.
 
-    These were submitted earlier, so that none of them waits for this one.
+    Those jobs were submitted earlier, so they never wait for this one.
 
     Args:
-        means: What is used.
+        means: Shared resources.
         held: The group.
         assembly: The batch.
 
     Attributes:
-        wanted: The frames by number, and where they go.
+        wanted: Frames by number, and their destinations.
     """
 
     def __init__(self, means: Means, held: HeldGroup, assembly: Assembly) -> None:
@@ -198,7 +198,7 @@ class PutLater:
         self._instead = DecodeFrames(means, held, assembly)
 
     def run(self) -> Failed:
-        """Waits for them, and puts them."""
+        """Waits for the frames and copies them."""
         failed: dict[int, FramefeedError] = {}
         rest: dict[int, Places] = {}
         ready: list[tuple[Any, Places]] = []
@@ -222,15 +222,15 @@ class PutLater:
         return failed
 
     def stop(self) -> None:
-        """Decodes nothing in place of others."""
+        """Cancels decoding in place of cancelled jobs."""
         self._instead.stop()
 
 
 def _error_of(group: PacketGroup, frame: int, error: DecodeError | None) -> DecodeError:
-    """Why a frame cannot be had, with the numbers that it and packets have in the whole video."""
+    """Returns a frame's error with frame and packet numbers of the whole video."""
     number = int(group.numbers[frame])
     if error is None:
-        why = "the decoder gave no picture for it"
+        why = "the decoder returned no picture"
     else:
         why = error.reasons.get(frame, error.reason)
         why = re.sub(r"^packet (\d+) ", lambda found: f"packet {group.packets[int(found[1])]} ", why)

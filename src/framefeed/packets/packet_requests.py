@@ -1,4 +1,4 @@
-"""Asking for packets: who has which groups, so that they need not be sent."""
+"""Packet requests that leave out groups the receiver has cached."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["GroupLedger", "Requests"]
 
 
 class GroupLedger:
-    """Which groups are kept within a number of bytes, the ones that were used last.
+    """LRU list of cached groups within a byte budget.
 
-    One is kept by whoever asks for groups and one by whoever gets them; told the same things in the same order, they
-    agree, so that a group that is kept need not be sent.
+    The requester and the receiver each keep one. Given the same calls in the same order they agree, so cached groups
+    need not be sent.
 
     Args:
-        num_bytes: How much is kept.
+        num_bytes: Size of the cache.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -34,11 +34,11 @@ class GroupLedger:
         self._sizes: OrderedDict[Any, int] = OrderedDict()
 
     def has(self, key: Any) -> bool:
-        """Whether a group is kept."""
+        """Returns True if a group is cached."""
         return key in self._sizes
 
     def visit(self, key: Any, size: int) -> tuple[bool, list[Any]]:
-        """Notes the use of a group; returns whether it was kept, and which ones are not any longer."""
+        """Records a use; returns True if the group was cached, and the groups evicted."""
         known = key in self._sizes
         if known:
             self._sizes.move_to_end(key)
@@ -55,14 +55,14 @@ class GroupLedger:
 
 
 class Requests:
-    """A batch sampler that says which groups need not be sent.
+    """Batch sampler that marks the groups that need not be sent.
 
     Args:
-        dataset: Where samples come from.
-        batches: The numbers of the samples of each batch.
-        num_bytes: What is kept by whoever gets the batches; 0 for nothing.
-        ahead: Whether frames come in order.
-        begin: Called when an epoch begins: whoever gets the batches begins a new ledger.
+        dataset: The dataset.
+        batches: Sample numbers of each batch.
+        num_bytes: Size of the receiver's cache; 0 for none.
+        ahead: True if frames are requested in order.
+        begin: Called at the start of an epoch: the receiver starts a new ledger.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Requests:
         self._num_bytes = num_bytes
         self._ahead = ahead
         self._begin = begin
-        self._sizes: dict[tuple[int, int], int] = {}  # of groups
+        self._sizes: dict[tuple[int, int], int] = {}  # group sizes
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]
@@ -92,9 +92,9 @@ class Requests:
             yield [PacketRequest(number, known, self._ahead) for number in numbers]
 
     def _known(self, numbers: NDArray[np.int64], ledger: GroupLedger) -> frozenset[tuple[int, int]]:
-        """The groups of a batch that are kept; they are gone through in the order that they come in."""
+        """Returns the cached groups of a batch, visiting groups in the order in which they are sent."""
         data = self._dataset
-        files, frames = (slots[:, data.shown] for slots in data.arrangement.slots(numbers))
+        files, frames = (slots[:, data.shown] for slots in data.frame_layout.frame_refs(numbers))
         known = []
         for file in dict.fromkeys(files[frames != MISSING].tolist()):
             table = data.index_of(file).packets
@@ -105,7 +105,7 @@ class Requests:
         return frozenset(known)
 
     def _size(self, file: int, table: PacketTable, start: int) -> int:
-        """Bytes that a group takes."""
+        """Returns the packet bytes of a group."""
         size = self._sizes.get((file, start))
         if size is None:
             first = np.flatnonzero(table.start[table.frames] == start)[:1]

@@ -1,7 +1,7 @@
-"""Gets a collection of videos ready for training: size, codec, distance of keyframes, scenes.
+"""Prepares a collection of videos for training: size, codec, keyframe distance, scenes.
 
-``run`` writes the videos, ``report`` says what the distance of keyframes costs and gains on some of them. Nothing heavy
-is imported before they are called.
+``run`` writes the videos; ``report`` measures on some of them what the keyframe distance costs and gains. Importing
+this package loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framefeed.prepare.api import PrepareResult, run
-    from framefeed.prepare.gop_report import GopReport, report
+    from framefeed.prepare.gop.gop_report import GopReport, report
 
-_HOME = {"GopReport": "gop_report", "PrepareResult": "api", "report": "gop_report", "run": "api"}
+_HOME = {"GopReport": "gop.gop_report", "PrepareResult": "api", "report": "gop_report", "run": "api"}
 
 __all__ = ["GopReport", "PrepareResult", "report", "run"]
 

@@ -1,4 +1,4 @@
-"""``framefeed.prepare.run``: a collection of videos, ready for training."""
+"""``framefeed.prepare.run``: prepares a collection of videos for training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from framefeed.catalog.catalog import BadFile
 from framefeed.catalog.paths import STORE_CATALOG, absolute
 from framefeed.errors import InvalidFile, OutputError
 from framefeed.prepare.codecs import CodecName
-from framefeed.prepare.look import check_pixel_format
-from framefeed.prepare.options import Audio, Container, Options, Size, parse_fps, parse_size
+from framefeed.prepare.encoding.picture_format import check_pixel_format
+from framefeed.prepare.encoding.task import Task, TaskResult, num_steps
+from framefeed.prepare.options import Audio, Container, PrepareOptions, Size, parse_fps, parse_size
 from framefeed.prepare.record import Record
-from framefeed.prepare.sources import Paths, Source, catalog_of, find_sources, with_indexes
-from framefeed.prepare.task import Outcome, Task, num_steps
+from framefeed.prepare.sources import Paths, SourceVideo, catalog_of, find_sources, with_indexes
 from framefeed.prepare.values import Prepared
 from framefeed.prepare.workers import prepare_all
 
@@ -33,16 +33,16 @@ __all__ = ["PrepareResult", "run"]
 
 @dataclass(frozen=True, eq=False)
 class PrepareResult:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
         out: The output folder.
         catalog: The catalog of all its videos.
-        videos: What was asked for and is there now, in the order of their names.
-        num_new: How many of these this run made.
-        bad: Videos that could not be prepared, and why.
-        num_frames: Frames that this run wrote.
-        seconds: How long it took.
+        videos: The requested videos that are prepared, in the order of their names.
+        num_new: Number of videos prepared by this run.
+        bad: Videos that could not be prepared, with reasons.
+        num_frames: Number of frames written by this run.
+        seconds: Duration in seconds.
     """
 
     out: Path
@@ -56,17 +56,17 @@ class PrepareResult:
 
     @property
     def num_outputs(self) -> int:
-        """Files of ``videos``."""
+        """Number of files of ``videos``."""
         return sum(len(video.outputs) for video in self.videos)
 
     @property
     def num_bytes(self) -> int:
-        """Their size."""
+        """Total size of these files."""
         return sum(output.num_bytes for video in self.videos for output in video.outputs)
 
     @property
     def warnings(self) -> list[tuple[str, str]]:
-        """Video and warning."""
+        """(video, warning) pairs."""
         return [(video.source, text) for video in self.videos for text in video.warnings]
 
     def __repr__(self) -> str:
@@ -98,48 +98,49 @@ def run(
     restart: bool = False,
     progress: bool | None = None,
 ) -> PrepareResult:
-    """Prepares videos for training: each is written anew with a keyframe exactly every ``gop`` frames.
+    """Prepares videos for training: re-encodes each with a keyframe exactly every ``gop`` frames.
 
-    Groups of frames are closed. Frames are those of framefeed's index, decoded exactly, and each keeps its time; both
-    are checked in what was written. Pictures are stored upright. A run that was interrupted, in whatever way, goes on
-    when it is repeated, and comes to the same bytes; what is there already is not done again. A video that cannot be
-    prepared is reported, and the others are done.
+    GOPs are closed. Frames are those of framefeed's index, decoded exactly, and each keeps its time; both are checked
+    in the written file. Pictures are stored upright. Rerun the same call to resume an interrupted run: the result has
+    the same bytes, and finished videos are not encoded again. A video that cannot be prepared is reported, and the
+    others continue.
 
     Args:
         sources: Files, folders, patterns, catalogs and packet stores.
-        out: The output folder. Videos below a folder that was given keep their places.
-        size: Of all pictures: ``"640x360"`` (width x height) or (height, width). Where the shape of a picture differs,
+        out: The output folder. Videos keep their paths relative to a given folder.
+        size: Size of all pictures: ``"640x360"`` (width x height) or (height, width). If a picture has another shape,
             its pixels are marked as not square.
-        short_side: Of the shorter side in pixels; the other one follows from the picture's shape. Pixels get square.
+        short_side: Length of the shorter side in pixels; the other one follows from the picture's shape. Pixels become
+            square.
         codec: ``"h264"``, ``"hevc"``, ``"vp9"`` or ``"av1"``.
-        gop: Frames from one keyframe to the next; 1 makes each frame one.
-        b_frames: Most B-frames in a row. With AV1, 0 hides no frames, and all else is up to the encoder; with VP9,
-            there are none.
-        crf: Quality by the encoder's scale, less is better; None is the encoder's own default.
-        preset: What the encoder calls its speed: ``"veryfast"`` to ``"veryslow"``, 0 to 8 for VP9, 0 to 13 for AV1.
-        fps: A steady rate; None keeps the time of each frame.
-        pixel_format: ``"auto"`` for 4:2:0, with 10 bits where the source has more than 8 and the codec is HEVC or AV1;
-            ``"keep"``; or FFmpeg's name of one.
+        gop: Distance of keyframes, in frames; 1 makes every frame a keyframe.
+        b_frames: Most B-frames in a row. With AV1, 0 allows no hidden frames, and other values are up to the encoder;
+            VP9 has none.
+        crf: Quality on the encoder's scale, lower is better; None is the encoder's default.
+        preset: The encoder's speed: ``"veryfast"`` to ``"veryslow"``, 0 to 8 for VP9, 0 to 13 for AV1.
+        fps: A constant frame rate; None keeps the time of each frame.
+        pixel_format: ``"auto"`` for 4:2:0, with 10 bits if the source has more than 8 and the codec is HEVC or AV1;
+            ``"keep"``; or FFmpeg's name of a format.
         container: ``"mp4"``, ``"mov"``, or, with times rounded to milliseconds, ``"mkv"`` or ``"webm"``.
-        audio: ``"drop"``, or ``"copy"`` to keep the sound as it is.
-        scenes: Whether to split videos at cuts: each scene becomes a file.
-        min_scene_seconds: No scene is shorter.
-        force: Whether to encode also videos that have the codec, size, pixel format and keyframes that are asked for.
-            They are otherwise copied, packet by packet.
-        threads: Of one encoder. Other numbers give other bytes.
-        workers: How many videos at once; None is as many as there are CPUs for these threads.
+        audio: ``"drop"``, or ``"copy"`` to copy the audio stream.
+        scenes: Splits videos at cuts: each scene becomes a file.
+        min_scene_seconds: Shortest scene.
+        force: Re-encodes videos that already have the requested codec, size, pixel format and keyframes; otherwise
+            their packets are copied.
+        threads: Threads of each encoder. Other numbers give other bytes.
+        workers: Number of videos encoded at the same time; None is as many as there are CPUs for these threads.
         catalog: The catalog to write; None is ``catalog.arrow`` in the output folder.
-        restart: Whether to begin anew where the output folder was made with other options.
-        progress: Whether to show progress; None on a terminal.
+        restart: Discards an output folder made with other options.
+        progress: Shows progress; None does on a terminal.
 
     Raises:
-        ValueError: Options that are not possible.
-        UnsupportedCodec: There is no such encoder here, or it does not take the pixel format.
+        ValueError: Options are invalid.
+        UnsupportedCodec: The encoder is missing, or does not support the pixel format.
         InvalidFile: None of the sources can be used, or two of them would get the same name.
-        StateError: The output folder was made with other options, or has files of other origin.
-        OutputError: It cannot be written; what is done is kept.
+        StateError: The output folder was made with other options, or contains files of other origin.
+        OutputError: The output cannot be written; finished videos are kept.
     """
-    options = Options(
+    options = PrepareOptions(
         size=parse_size(size),
         short_side=short_side,
         codec=codec,
@@ -157,16 +158,16 @@ def run(
         threads=threads,
     )
     if workers is not None and workers < 1:
-        raise ValueError(f"workers is at least 1, got {workers}")
+        raise ValueError(f"workers must be at least 1, got {workers}")
     check_pixel_format(options)
     began = time.perf_counter()
     found = find_sources(sources, out)
     if not found.good:
-        first = found.bad[0] if found.bad else BadFile("sources", "no videos in this catalog")
+        first = found.bad[0] if found.bad else BadFile("sources", "the catalog has no videos")
         raise InvalidFile(first.path, first.reason)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise OutputError(out, "is a file; give the videos a folder")
+        raise OutputError(out, "is a file; expected a folder")
     record = Record(folder, options.identity(), _made_with(), f".{container}", restart=restart)
     prepared = _Run(record, options, found.good, list(found.bad), workers, progress)
     try:
@@ -196,13 +197,13 @@ def _made_with() -> dict[str, str]:
 
 
 class _Run:
-    """A run while it is under way."""
+    """A run in progress."""
 
     def __init__(
         self,
         record: Record,
-        options: Options,
-        sources: Sequence[Source],
+        options: PrepareOptions,
+        sources: Sequence[SourceVideo],
         bad: list[BadFile],
         workers: int | None,
         progress: bool | None,
@@ -217,7 +218,7 @@ class _Run:
         self.num_frames = 0
 
     def do(self) -> None:
-        """Does what is not done."""
+        """Prepares the pending videos."""
         todo = [source for source in self._sources if not self._record.is_done(source)]
         if not todo:
             return
@@ -225,7 +226,7 @@ class _Run:
         self._record.claim(todo, scenes=self._options.scenes)
         indexed = with_indexes(todo, self._record.work, self._progress)
         self.bad += indexed.bad
-        # The longest first: then all workers end at about the same time.
+        # Longest first, so that all workers end at about the same time.
         lengths = {item.stem: int(catalog_of(item).num_frames[item.number]) for item in indexed.good}
         ready = sorted(indexed.good, key=lambda item: -lengths[item.stem])
         steps = [num_steps(lengths[item.stem], self._options) for item in ready]
@@ -240,7 +241,7 @@ class _Run:
                 item.stem,
                 prefix,
                 self._options,
-                max(self._options.threads, cpus // workers),  # decoding is exact with any number of threads
+                max(self._options.threads, cpus // workers),  # decoding is exact for any number of threads
             )
             for number, item in enumerate(ready)
         ]
@@ -250,7 +251,7 @@ class _Run:
                 self._take(ready[outcome.number], outcome)
                 bars.complete(outcome.number)
 
-    def _take(self, source: Source, outcome: Outcome) -> None:
+    def _take(self, source: SourceVideo, outcome: TaskResult) -> None:
         if outcome.stops:
             raise OutputError(self._record.out, cannot_write(outcome.error))
         if outcome.error:

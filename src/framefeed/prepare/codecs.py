@@ -1,7 +1,7 @@
-"""The encoders, and how each is told to put a keyframe exactly every so many frames and to write the same bytes again.
+"""Encoders, and their options for keyframes exactly every N frames and reproducible bytes.
 
-A keyframe is one that decoding can start from, with nothing after it that refers to anything before it: groups are
-closed. Encoders that look for scene cuts, to put keyframes there, are told not to.
+Every keyframe starts a closed GOP: decoding can start there, and nothing after it refers to anything before it.
+Scene-cut detection, which would add keyframes, is disabled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from framefeed._util.encoders import exact_x264
 
 if TYPE_CHECKING:
-    from framefeed.prepare.options import Options
+    from framefeed.prepare.options import PrepareOptions
 
 __all__ = ["ENCODERS", "CodecName", "Encoder", "encoder_options"]
 
@@ -26,13 +26,13 @@ class Encoder:
     """One encoder.
 
     Attributes:
-        name: FFmpeg's name of it.
-        crf: Quality where none is asked for, the encoder's own.
-        max_crf: The worst.
-        preset: How much time it takes where nothing is asked for.
-        presets: What is possible, quickest first for words, slowest first for numbers.
+        name: FFmpeg's name.
+        crf: Default quality of the encoder.
+        max_crf: Lowest quality.
+        preset: Default preset.
+        presets: Available presets, fastest first for words, slowest first for numbers.
         tag: Four characters that name the codec in MP4; None leaves them to the muxer.
-        deep: Whether decoders in hardware take more than 8 bits of it, as a rule, and the encoder gives them.
+        deep: True if hardware decoders usually support more than 8 bits, and the encoder does too.
     """
 
     name: str
@@ -52,10 +52,10 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
-def encoder_options(options: Options) -> dict[str, str]:
-    """The encoder's private options."""
+def encoder_options(options: PrepareOptions) -> dict[str, str]:
+    """Returns the encoder's private options."""
     threads, gop, crf, preset = options.threads, options.gop, str(options.crf), str(options.preset)
-    # The same for x264 and x265. Captions and other data of the source's are not put into the new stream.
+    # The same for x264 and x265. Captions and other side data of the source are not copied.
     groups = f"keyint={gop}:min-keyint={gop}:scenecut=0:open-gop=0:bframes={options.b_frames}"
     match options.codec:
         case "h264":
@@ -67,20 +67,20 @@ def encoder_options(options: Options) -> dict[str, str]:
                 "x264-params": ":".join(filter(None, (groups, exact_x264()))),
             }
         case "hevc":
-            quiet = f"log-level=error:pools={threads}:frame-threads=1"  # x265 goes by neither of FFmpeg's switches
+            quiet = f"log-level=error:pools={threads}:frame-threads=1"  # x265 ignores both of FFmpeg's options
             if options.b_frames > 4:
-                quiet += f":rc-lookahead={4 * options.b_frames}"  # quick presets do not look ahead as far as that
+                quiet += f":rc-lookahead={4 * options.b_frames}"  # fast presets look less far ahead
             return {"preset": preset, "crf": crf, "a53cc": "0", "x265-params": f"{groups}:{quiet}"}
         case "vp9":
             return {
                 "deadline": "good",
                 "cpu-used": preset,
                 "crf": crf,
-                "b": "0",  # quality alone decides
+                "b": "0",  # constant quality
                 "threads": str(threads),
                 "row-mt": "0",
                 "keyint_min": str(gop),
-                # Hidden alternate reference frames, and looking ahead for them. In one pass libvpx makes none anyway.
+                # Disables hidden alternate reference frames and their look-ahead. One-pass libvpx makes none anyway.
                 "auto-alt-ref": "0",
                 "lag-in-frames": "0",
             }

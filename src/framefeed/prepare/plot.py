@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from framefeed.charts.plots import Line, Point, curves
-from framefeed.prepare.cost import CLIP_LENGTH
-from framefeed.prepare.gop_report import GopReport
+from framefeed.prepare.gop.gop_cost import CLIP_LENGTH
+from framefeed.prepare.gop.gop_report import GopReport
 
 __all__ = ["report_plot"]
 

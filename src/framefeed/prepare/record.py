@@ -25,8 +25,8 @@ from framefeed._util.journal import Journal, JournalInUse
 from framefeed._util.run_state import as_json, cannot_write, changes, read_record, write_record
 from framefeed.catalog.paths import absolute
 from framefeed.errors import OutputError, StateError
-from framefeed.prepare.sources import Source
-from framefeed.prepare.values import Output, Prepared, check_below
+from framefeed.prepare.sources import SourceVideo
+from framefeed.prepare.values import Prepared, PreparedFile, check_below
 
 __all__ = ["RECORD", "Record"]
 
@@ -174,7 +174,7 @@ class Record:
 
     # --- what is to be done -----------------------------------------------------------------------------------------
 
-    def is_done(self, source: Source) -> bool:
+    def is_done(self, source: SourceVideo) -> bool:
         """Whether all outputs of a video are there, made from the file as it is now.
 
         Raises:
@@ -191,13 +191,13 @@ class Record:
             )
         return found.fingerprint == source.fingerprint and all(map(self._is_whole, found.outputs))
 
-    def _is_whole(self, output: Output) -> bool:
+    def _is_whole(self, output: PreparedFile) -> bool:
         try:
             return (self.out / output.file).stat().st_size == output.num_bytes
         except OSError:
             return False
 
-    def claim(self, sources: Sequence[Source], *, scenes: bool) -> None:
+    def claim(self, sources: Sequence[SourceVideo], *, scenes: bool) -> None:
         """Notes that names will be used.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Which videos are meant, and what their outputs are called."""
+"""Source videos, and the names of their outputs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from framefeed.errors import FramefeedError, InvalidFile
 from framefeed.index import VideoIndex
 from framefeed.media.media import Fingerprint, PathMedia
 
-__all__ = ["Paths", "Source", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
+__all__ = ["Paths", "SourceVideo", "Sources", "catalog_of", "find_sources", "index_of", "with_indexes"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A video to be prepared.
+class SourceVideo:
+    """A video to prepare.
 
     Attributes:
-        path: As the user spells it.
-        stem: Of its outputs: their path below the output folder, without a suffix.
+        path: The path as given.
+        stem: Path of its outputs relative to the output folder, without suffix.
         fingerprint: Size and modification time of the file.
-        catalog: Has its index; None where it has to be scanned.
-        number: Its number there.
+        catalog: Catalog with its index; None if it must be scanned.
+        number: Its number in the catalog.
     """
 
     path: str
@@ -42,47 +42,47 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What was found.
+    """Source videos of a run.
 
     Attributes:
-        good: In the order given.
-        bad: Files that cannot be read, and why.
+        good: Usable videos, in the order given.
+        bad: Files that cannot be read, with reasons.
     """
 
-    good: list[Source]
+    good: list[SourceVideo]
     bad: list[BadFile]
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundVideo:
     path: str
-    base: str  # what the path is relative to in the output folder
+    base: str  # the path's base folder for the output's relative path
     catalog: Catalog | None = None
     number: int = -1
 
 
 def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
-    """Finds videos: files, folders, patterns, catalogs and packet stores; one that is meant twice is taken once.
+    """Finds videos: files, folders, patterns, catalogs and packet stores; a video found twice is used once.
 
-    Below the output folder a video has the place that it has below the folder that was given, below the part of a
-    pattern before its first wildcard, or below the catalog's folder. A file that was given by itself has its name.
+    An output's path below the output folder is the video's path relative to the given folder, to the part of a pattern
+    before its first wildcard, or to the catalog's folder. A file given by itself keeps its name.
 
     Args:
-        paths: What was given.
-        out: The output folder: what is in it is no source. None where nothing is to be written.
+        paths: The given paths.
+        out: The output folder: files in it are not sources. None if nothing is written.
 
     Raises:
-        InvalidFile: Something leads to no file, or two videos would get the same name.
+        InvalidFile: A path does not match any file, or two videos would get the same name.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
-        raise InvalidFile("sources", "none given: give files, folders, patterns or catalogs")
+        raise InvalidFile("sources", "none given: pass files, folders, patterns or catalogs")
     target = None if out is None else absolute(os.fspath(out))
     sources = Sources([], [])
     seen: set[str] = set()
     for each in map(os.fsdecode, given):
         if target is not None and target == absolute(each):
-            raise InvalidFile(each, "is the output folder as well; choose another one")
+            raise InvalidFile(each, "is also the output folder; choose another one")
         if _is_catalog(each):
             catalog = Catalog.open(each)
             sources.bad.extend(catalog.report)
@@ -96,7 +96,7 @@ def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
                 continue
             seen.add(name)
             if target is not None and _is_below(name, target):
-                raise InvalidFile(item.path, f"lies in the output folder {out}; choose another one")
+                raise InvalidFile(item.path, f"is inside the output folder {out}; choose another one")
             try:
                 sources.good.append(_source(item))
             except FramefeedError as error:
@@ -106,42 +106,42 @@ def find_sources(paths: Paths, out: str | os.PathLike[str] | None) -> Sources:
 
 
 def _is_catalog(name: str) -> bool:
-    # Not by Path, which raises an error of its own where a folder cannot be read.
-    if os.path.isdir(name):  # a packet store; a catalog among videos may not have all of them
+    # Not by Path, which raises an error of its own if a folder cannot be read.
+    if os.path.isdir(name):  # a packet store; a catalog inside a folder of videos may not list all of them
         return os.path.isfile(os.path.join(name, STORE_CATALOG)) and Catalog.open(name).is_store
     return name.lower().endswith(".arrow") and os.path.isfile(name)
 
 
-def _in_folder(name: str, target: str | None) -> tuple[list[_Found], list[BadFile]]:
-    """Files below a folder or by a pattern, without those of an output folder that lies among them; and folders there
-    that cannot be read.
+def _in_folder(name: str, target: str | None) -> tuple[list[_FoundVideo], list[BadFile]]:
+    """Returns files below a folder or matching a pattern, except those of a nested output folder; and unreadable
+    folders.
     """
     files, bad = meant(name)
     if files == [name]:
-        return [_Found(name, os.path.dirname(name))], []
+        return [_FoundVideo(name, os.path.dirname(name))], []
     if not files:
         raise InvalidFile(bad[0].path, bad[0].reason)
     base = name if os.path.isdir(name) else _fixed_part(name)
     others = [file for file in files if target is None or not _is_below(absolute(file), target)]
     if not others:
-        raise InvalidFile(name, "no video file but those in the output folder")
+        raise InvalidFile(name, "has no video files except in the output folder")
     unread = [BadFile(each.path, each.reason) for each in bad if target is None or not _is_in(each.path, target)]
-    return [_Found(file, base) for file in others], unread
+    return [_FoundVideo(file, base) for file in others], unread
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folders of a pattern before its first wildcard."""
+    """Returns the folders of a pattern before its first wildcard."""
     parts = pattern.split(os.sep)
     fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     return os.sep.join(parts[:fixed]) or (os.sep if pattern.startswith(os.sep) else "")
 
 
-def _in_catalog(catalog: Catalog) -> Iterator[_Found]:
+def _in_catalog(catalog: Catalog) -> Iterator[_FoundVideo]:
     folder = os.path.dirname(catalog.path)
     elsewhere = [os.path.dirname(path) for path in catalog.paths if not _is_below(path, folder)]
     common = os.path.commonpath(elsewhere) if elsewhere else ""
     for number, path in enumerate(catalog.paths):
-        yield _Found(path, folder if _is_below(path, folder) else common, catalog, number)
+        yield _FoundVideo(path, folder if _is_below(path, folder) else common, catalog, number)
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -152,43 +152,43 @@ def _is_in(path: str, folder: str) -> bool:
     return absolute(path) == folder or _is_below(absolute(path), folder)
 
 
-def _source(item: _Found) -> Source:
+def _source(item: _FoundVideo) -> SourceVideo:
     place = os.path.relpath(item.path, item.base or os.curdir)
     stem = Path(os.path.splitext(place)[0]).as_posix()
     if item.catalog is not None:
         stored = item.catalog[item.number].stored
         if stored is not None:
-            return Source(item.path, stem, stored.video, item.catalog, item.number)
-    return Source(item.path, stem, PathMedia(item.path).fingerprint, item.catalog, item.number)
+            return SourceVideo(item.path, stem, stored.video, item.catalog, item.number)
+    return SourceVideo(item.path, stem, PathMedia(item.path).fingerprint, item.catalog, item.number)
 
 
-def _check_names(sources: list[Source]) -> None:
-    taken: dict[str, Source] = {}
+def _check_names(sources: list[SourceVideo]) -> None:
+    taken: dict[str, SourceVideo] = {}
     for source in sources:
         other = taken.setdefault(source.stem, source)
         if other is not source:
             raise InvalidFile(
                 source.path,
-                f"and {other.path} would both be called {source.stem!r} in the output folder; rename one of them, "
+                f"and {other.path} would both become {source.stem!r} in the output folder; rename one of them, "
                 f"{_other_ways(source.path, other.path)}",
             )
 
 
 def _other_ways(path: str, other: str) -> str:
-    """What helps two videos of one name besides another name."""
+    """Suggests other ways than renaming to separate two videos of one name."""
     if os.path.dirname(absolute(path)) == os.path.dirname(absolute(other)):
         kinds = " and ".join(f"*{os.path.splitext(each)[1]}" for each in (other, path))
-        return f"or prepare them into different folders, as by patterns that end with {kinds}"
+        return f"or prepare them into different folders, using patterns such as {kinds}"
     return "prepare them into different folders, or give a folder above both"
 
 
-def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None) -> Sources:
-    """The same videos, each with a catalog that has it.
+def with_indexes(sources: Sequence[SourceVideo], folder: Path, progress: bool | None) -> Sources:
+    """Returns the same videos, each with a catalog.
 
     Args:
-        sources: Those without a catalog are scanned.
-        folder: Where their catalog is kept; what is there already is not scanned again.
-        progress: Whether to show progress; None on a terminal.
+        sources: Videos; those without a catalog are scanned.
+        folder: Folder for their catalog; videos already in it are not scanned again.
+        progress: Shows progress; None does on a terminal.
     """
     files = [source.path for source in sources if source.catalog is None]
     if not files:
@@ -207,12 +207,12 @@ def with_indexes(sources: Sequence[Source], folder: Path, progress: bool | None)
     return found
 
 
-def catalog_of(source: Source) -> Catalog:
-    """The catalog of a source that has one."""
+def catalog_of(source: SourceVideo) -> Catalog:
+    """Returns the catalog of a source that has one."""
     assert source.catalog is not None
     return source.catalog
 
 
-def index_of(source: Source) -> VideoIndex:
-    """The index of a source with a catalog."""
+def index_of(source: SourceVideo) -> VideoIndex:
+    """Returns the index of a source with a catalog."""
     return catalog_of(source)[source.number]

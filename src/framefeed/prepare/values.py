@@ -1,4 +1,4 @@
-"""What was made of a video, as plain values."""
+"""Outputs of a video, as plain values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from framefeed.media.media import Fingerprint
 
-__all__ = ["Output", "Prepared", "check_below"]
+__all__ = ["Prepared", "PreparedFile", "check_below"]
 
 
 @dataclass(frozen=True)
-class Output:
-    """A file that was written.
+class PreparedFile:
+    """A written file.
 
     Attributes:
-        file: Its path below the output folder.
-        num_frames: Frames in it.
-        num_bytes: Its size.
-        first_frame, last_frame: The frames of the source that it shows, the last one included.
-        start_seconds, end_seconds: When these are shown in the source.
+        file: Path relative to the output folder.
+        num_frames: Number of frames.
+        num_bytes: Size in bytes.
+        first_frame, last_frame: Source frames that it shows, inclusive.
+        start_seconds, end_seconds: Their times in the source.
     """
 
     file: str
@@ -35,40 +35,40 @@ class Output:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A video that is done.
+    """A prepared video.
 
     Attributes:
-        stem: Of its outputs: their path below the output folder, without number and suffix.
+        stem: Path of its outputs relative to the output folder, without number and suffix.
         source: Absolute path of the video.
-        fingerprint: Size and modification time that it had.
+        fingerprint: Size and modification time at that time.
         how: ``"encoded"`` or ``"remuxed"``.
         outputs: Its files.
-        warnings: What could not be as one might expect.
+        warnings: Unexpected properties of the outputs.
     """
 
     stem: str
     source: str
     fingerprint: Fingerprint
     how: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[PreparedFile, ...]
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Prepared:
-        """What ``dataclasses.asdict`` gave, from JSON; raises what dictionaries raise, or ``ValueError``, otherwise."""
-        outputs = tuple(Output(**each) for each in said["outputs"])
+        """Inverse of ``dataclasses.asdict``, from JSON; raises ``ValueError`` or dict errors for other values."""
+        outputs = tuple(PreparedFile(**each) for each in said["outputs"])
         size, stamp = said["fingerprint"]
         found = cls(said["stem"], said["source"], (size, stamp), said["how"], outputs, tuple(said["warnings"]))
         texts = (found.source, found.how, *found.warnings)
         numbers = [size, stamp, *(n for each in outputs for n in (each.num_frames, each.num_bytes, each.first_frame))]
         if not all(isinstance(text, str) for text in texts) or not all(isinstance(each, int) for each in numbers):
-            raise ValueError("a value is of another kind")
+            raise ValueError("a value has the wrong type")
         for name in (found.stem, *(each.file for each in outputs)):
             check_below(name)
         return found
 
 
 def check_below(name: Any) -> None:
-    """Raises ``ValueError`` for what does not name a file below the output folder, which could be removed."""
+    """Checks that a name is a file below the output folder, because it may be removed."""
     if not isinstance(name, str) or not name or "\0" in name or os.path.isabs(name) or os.pardir in name.split(os.sep):
-        raise ValueError(f"{name!r} is no file below the folder")
+        raise ValueError(f"{name!r} is not a file below the folder")

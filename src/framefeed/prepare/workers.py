@@ -7,7 +7,7 @@ from contextlib import closing
 
 from framefeed._util.process.worker_process import Advance, Lost, WorkerError, answer_requests, ask_workers
 from framefeed.errors import OutputError
-from framefeed.prepare.task import Outcome, Task, prepare_video
+from framefeed.prepare.encoding.task import Task, TaskResult, prepare_video
 
 __all__ = ["prepare_all", "serve"]
 
@@ -17,7 +17,7 @@ serve(descriptor)
 """
 
 
-def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Generator[Outcome, None, None]:
+def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Generator[TaskResult, None, None]:
     """Prepares videos side by side.
 
     Args:
@@ -45,7 +45,7 @@ def prepare_all(tasks: Sequence[Task], num_workers: int, advance: Advance) -> Ge
                 if found is not None:
                     place, answer = found
                     lost = isinstance(answer, Lost)
-                    yield Outcome(tasks[place].number, error=f"encoding it {answer.reason}") if lost else answer
+                    yield TaskResult(tasks[place].number, error=f"encoding it {answer.reason}") if lost else answer
         except WorkerError as error:
             raise OutputError("worker process", error.reason) from error
 

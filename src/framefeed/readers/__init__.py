@@ -1,6 +1,6 @@
-"""Other libraries behind one small interface, for comparison and for their users.
+"""Video readers: other libraries behind one small interface, for comparison and for their users.
 
-Importing this imports none of them: a library is loaded when its reader is made.
+Importing this package imports none of them: a library is loaded with its first reader.
 """
 
 from framefeed.readers.base import AbstractVideoReader

@@ -1,4 +1,4 @@
-"""What all readers have in common: arguments, checks, order of frames, errors."""
+"""Base class of readers: arguments, checks, frame order, errors."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 __all__ = ["GO_ON", "AbstractVideoReader", "one_line"]
 
 FORMATS = ("THWC", "TCHW")
-GO_ON = 32  # frames that are decoded and left out in mode "stream" rather than sought over
-MESSAGE = 300  # characters of another library's error that are worth showing
+GO_ON = 32  # in mode "stream", gaps up to this many frames are decoded rather than sought over
+MESSAGE = 300  # characters shown of another library's error
 
 
 class AbstractVideoReader(ABC):
-    """Frames of one video by number, read by some library.
+    """Reads frames of one video by number, with some library.
 
-    One reader is for one thread; several readers may be used side by side.
+    A reader belongs to one thread; several readers may be used in parallel.
 
     Args:
         video_path: A file.
-        mode: ``"seek"`` finds each frame by itself, with one seek or lookup for each number. ``"stream"`` goes once
-            from the first wanted frame to the last and picks; where the library has a call for many frames, it is
-            given all of them in ascending order, and may leave out what it does not need.
-        output_format: ``"THWC"`` or ``"TCHW"``, as shape; memory stays as the library lays it out.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``: where frames are decoded, and where they are.
-        num_threads: Of the decoder, where the library lets one choose; 0 leaves it to the library.
+        mode: ``"seek"`` finds each frame on its own, with one seek or lookup per number. ``"stream"`` reads once from
+            the first requested frame to the last; a library with a call for many frames gets all of them in ascending
+            order, and may skip what it does not need.
+        output_format: ``"THWC"`` or ``"TCHW"``, as shape; memory keeps the library's layout.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``: device of decoding and of the frames.
+        num_threads: Decoder threads, if the library supports it; 0 uses the library's default.
 
     Attributes:
-        name: What tables call it.
-        package: The module that is imported.
+        name: Name in tables.
+        package: The imported module.
         install: The command that installs it.
-        devices: Where it can decode.
-        modes: Those it has.
-        exact: Whether no sort of file is known on which it gives another frame than the one that was asked for.
-        remarks: Where it is not exact, and why.
+        devices: Supported devices.
+        modes: Supported modes.
+        exact: True if no kind of file is known for which it returns wrong frames.
+        remarks: Files for which it is not exact, and why.
 
     Raises:
-        ValueError: An argument is none of those that are possible.
-        MissingBackend: The library or the device cannot be used here.
-        SourceError: There is no such file.
-        InvalidFile: The library cannot open it.
+        ValueError: An argument is not supported.
+        MissingBackend: The library or the device cannot be used.
+        SourceError: The file does not exist.
+        InvalidFile: The library cannot open the file.
     """
 
     name: ClassVar[str]
     package: ClassVar[str]
     install: ClassVar[str]
     distributions: ClassVar[tuple[str, ...]]
-    """What has the package, as pip calls it."""
+    """Distributions that contain the package, by their names on PyPI."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     modes: ClassVar[tuple[str, ...]] = ("seek", "stream")
     exact: ClassVar[bool] = True
@@ -74,11 +74,11 @@ class AbstractVideoReader(ABC):
     ) -> None:
         self._closed = True
         if mode not in self.modes:
-            raise ValueError(f"mode={mode!r} is not supported by {self.name}; possible: {_listed(self.modes)}")
+            raise ValueError(f"mode={mode!r} is not supported by {self.name}; expected {_listed(self.modes)}")
         if output_format not in FORMATS:
-            raise ValueError(f"output_format={output_format!r} is not supported; possible: {_listed(FORMATS)}")
+            raise ValueError(f"output_format={output_format!r} is not supported; expected {_listed(FORMATS)}")
         if not isinstance(num_threads, int) or num_threads < 0:
-            raise ValueError(f"num_threads={num_threads!r} should be an int, 0 to leave it to {self.name}")
+            raise ValueError(f"num_threads must be an int (0 for the default of {self.name}), got {num_threads!r}")
         self.path = os.fspath(video_path)
         self.mode = mode
         self.output_format = output_format
@@ -86,8 +86,8 @@ class AbstractVideoReader(ABC):
         self.device = self.check_device(device)
         self._library: Any = self.load()
         if not os.path.isfile(self.path):
-            raise SourceError(self.path, "there is no such file")
-        from framefeed.media.media import PathMedia  # here, because NumPy and PyAV come with them
+            raise SourceError(self.path, "no such file")
+        from framefeed.media.media import PathMedia  # lazy: imports NumPy and PyAV
         from framefeed.media.opening import refuse_playlist
 
         refuse_playlist(PathMedia(self.path))
@@ -99,35 +99,35 @@ class AbstractVideoReader(ABC):
             raise InvalidFile(self.path, f"{self.name} cannot open it: {one_line(error)}") from error
         self._closed = False
 
-    # --- what a library has to do ---------------------------------------------------------------------------------
+    # --- for subclasses -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _open(self) -> int:
-        """Opens the file; returns how many frames it has."""
+        """Opens the file; returns its number of frames."""
 
     @abstractmethod
     def _seek(self, number: int) -> torch.Tensor:
-        """One frame, (height, width, 3) bytes in memory of its own."""
+        """Reads one frame, (height, width, 3) bytes in memory of its own."""
 
     @abstractmethod
     def _stream(self, numbers: list[int]) -> torch.Tensor:
-        """Frames, (frames, height, width, 3) bytes in memory of their own; numbers are ascending, not empty."""
+        """Reads frames, (frames, height, width, 3) bytes in memory of their own; numbers are ascending, not empty."""
 
-    def _close(self) -> None:  # noqa: B027  # most libraries close a file when it is forgotten
-        """Lets the file go."""
+    def _close(self) -> None:  # noqa: B027  # most libraries close a file with its object
+        """Closes the file."""
 
-    @classmethod  # noqa: B027  # importing is all that most of them need
+    @classmethod  # noqa: B027  # for most, importing is enough
     def _check_library(cls, library: Any) -> None:
-        """Raises where the library that is installed lacks what is needed."""
+        """Checks that the installed library has what is needed."""
 
-    # --- what is the same for all ---------------------------------------------------------------------------------
+    # --- common ---------------------------------------------------------------------------------------------------
 
     @classmethod
     def load(cls) -> Any:
-        """The library.
+        """Imports the library.
 
         Raises:
-            MissingBackend: It is not installed, or cannot be loaded; the error says why and what to do.
+            MissingBackend: It is not installed, or cannot be loaded; the error tells why and what to do.
         """
         try:
             library = importlib.import_module(cls.package)
@@ -135,14 +135,14 @@ class AbstractVideoReader(ABC):
             if error.name is None or not f"{cls.package}.".startswith(f"{error.name}."):
                 raise MissingBackend(cls.package, f"cannot be loaded: {one_line(error)}") from error
             raise MissingBackend(cls.package, f"is not installed: {cls.install}") from error
-        except Exception as error:  # a shared library is missing, a driver, another version of something ...
-            raise MissingBackend(cls.package, f"is installed and cannot be loaded: {one_line(error)}") from error
+        except Exception as error:  # a missing shared library, driver, other version ...
+            raise MissingBackend(cls.package, f"is installed but cannot be loaded: {one_line(error)}") from error
         cls._check_library(library)
         return library
 
     @classmethod
     def version(cls) -> str | None:
-        """Of the library, None where it is not installed. Does not load it."""
+        """Returns the library's version, None if it is not installed. Does not import it."""
         for distribution in cls.distributions:
             found = installed_version(distribution)
             if found is not None:
@@ -151,11 +151,11 @@ class AbstractVideoReader(ABC):
 
     @classmethod
     def check_device(cls, device: str | torch.device) -> torch.device:
-        """The device that is meant.
+        """Resolves a device.
 
         Raises:
-            ValueError: The library does not decode there.
-            MissingBackend: There is no such device here.
+            ValueError: The library does not support the device.
+            MissingBackend: There is no such device.
         """
         import torch
 
@@ -164,7 +164,7 @@ class AbstractVideoReader(ABC):
         except RuntimeError:
             chosen = None
         if chosen is None or chosen.type not in cls.devices:
-            raise ValueError(f"device={str(device)!r} is not supported by {cls.name}; possible: {_listed(cls.devices)}")
+            raise ValueError(f"device={str(device)!r} is not supported by {cls.name}; expected {_listed(cls.devices)}")
         if chosen.type == "cpu":
             return chosen
         if not torch.cuda.is_available():
@@ -172,27 +172,27 @@ class AbstractVideoReader(ABC):
             raise MissingBackend(str(chosen), reason)
         number = torch.cuda.current_device() if chosen.index is None else chosen.index
         if number >= torch.cuda.device_count():
-            raise ValueError(f"device={str(device)!r}: there are {torch.cuda.device_count()} GPUs here, counted from 0")
+            raise ValueError(f"device={str(device)!r} is out of range: found {torch.cuda.device_count()} GPUs")
         return torch.device("cuda", number)
 
     @property
     def num_frames(self) -> int:
-        """As many as the library says there are."""
+        """Number of frames, as reported by the library."""
         return self._num_frames
 
     @property
     def frames_decoded(self) -> int | None:
-        """Packets or frames that were decoded since the start, where the library can tell."""
+        """Packets or frames decoded so far, if the library can tell."""
         return None
 
     def read_frames(self, indices: Sequence[int]) -> torch.Tensor:
-        """Frames by number, in that order, repeated or not.
+        """Reads frames by number, in the given order, with repeats.
 
         Returns:
-            RGB bytes of the shape that ``output_format`` says.
+            RGB bytes with the shape of ``output_format``.
 
         Raises:
-            FrameIndexError: There is no such frame; an ``IndexError``.
+            FrameIndexError: A frame does not exist; an ``IndexError``.
             DecodeError: The library failed.
         """
         import torch
@@ -202,7 +202,7 @@ class AbstractVideoReader(ABC):
         wanted = [operator.index(number) for number in indices]
         for number in wanted:
             if not 0 <= number < self.num_frames:
-                reason = f"no frame {number}; {self.name} finds {self.num_frames} frames, counted from 0"
+                reason = f"no frame {number}; {self.name} finds {self.num_frames} frames"
                 raise FrameIndexError(self.path, reason)
         try:
             if self.mode == "seek":
@@ -217,12 +217,12 @@ class AbstractVideoReader(ABC):
             raise
         except Exception as error:
             raise DecodeError(self.path, f"{self.name} cannot read frames: {one_line(error)}") from error
-        # Without numbers, a frame was read for its size.
+        # Without numbers, one frame was read for its size.
         frames = frames[: len(wanted)]
         return frames if self.output_format == "THWC" else frames.permute(0, 3, 1, 2)
 
     def close(self) -> None:
-        """Lets the file go; reading is refused afterwards. May be called twice."""
+        """Closes the file; reading afterwards raises. May be called twice."""
         if not self._closed:
             self._closed = True
             self._close()
@@ -239,7 +239,7 @@ class AbstractVideoReader(ABC):
 
 
 def one_line(error: BaseException) -> str:
-    """What another library says, shortened."""
+    """Formats another library's error in one line, shortened."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
 

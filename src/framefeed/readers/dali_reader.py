@@ -1,4 +1,4 @@
-"""NVIDIA DALI."""
+"""Reader: NVIDIA DALI."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ THREADS = 2  # of a pipeline that reads one file at a time
 class DaliReader(AbstractVideoReader):
     """DALI's ``decoders.video`` with ``frames=``, on an NVIDIA GPU.
 
-    The pipeline is built once; the file stays in memory, because the operator decodes from there. Each call lets DALI
-    index the file anew. DALI does not tell how many frames a file has: framefeed counts them.
+    The pipeline is built once; the file stays in memory, because the operator decodes from there. DALI indexes the file
+    again in each call. DALI does not report the number of frames: framefeed counts them.
     """
 
     name = "dali"
@@ -32,7 +32,7 @@ class DaliReader(AbstractVideoReader):
     distributions = ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110")
     devices = ("cuda",)
     exact = False
-    remarks = "numbers are those of packets in order of time: hidden ones, as edit lists make them, are counted"
+    remarks = "numbers packets in order of time: hidden ones, as edit lists make them, are counted"
 
     @classmethod
     def _check_library(cls, library: Any) -> None:
@@ -42,7 +42,7 @@ class DaliReader(AbstractVideoReader):
 
     @staticmethod
     def _operator(fn: Any) -> Any:
-        """It has left ``experimental`` in 2.0."""
+        """Returns the operator, which left ``experimental`` in 2.0."""
         for module in (fn, getattr(fn, "experimental", None)):
             found = getattr(getattr(module, "decoders", None), "video", None)
             if found is not None:

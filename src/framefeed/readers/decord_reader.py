@@ -1,4 +1,4 @@
-"""decord, as decord or as decord2."""
+"""Reader: decord or decord2."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 __all__ = ["DecordReader"]
 
 
-THREADS = 2  # with its own default, 0, decord2 fails on VP9: its decoder does not take packets as fast
+THREADS = 2  # with its default, 0, decord2 fails on VP9: its decoder does not accept packets that fast
 
 
 class DecordReader(AbstractVideoReader):
-    """``decord.VideoReader`` with ``get_batch``, on the CPU (its GPU part has to be built by hand).
+    """``decord.VideoReader`` with ``get_batch``, on the CPU (its GPU part must be built by hand).
 
-    Where groups are open, as x265 writes them, frames before a keyframe are taken for ones behind it. decord2 fails
-    with an error where x265 lets B-frames refer to each other.
+    In open GOPs, as x265 writes them, it mistakes frames before a keyframe for frames after it. decord2 fails with an
+    error where x265 uses B-frames as references.
     """
 
     name = "decord"
@@ -45,7 +45,7 @@ class DecordReader(AbstractVideoReader):
         import torch
 
         batch = self._reader.get_batch(numbers)
-        # A bridge, which is set for the whole process, may have made a tensor of it already.
+        # A bridge, which is global to the process, may have made a tensor of it already.
         return batch if isinstance(batch, torch.Tensor) else torch.from_numpy(batch.asnumpy())
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""framefeed itself."""
+"""Reader: framefeed itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FramefeedReader(AbstractVideoReader):
 
     @classmethod
     def check_device(cls, device: str | torch.device) -> torch.device:
-        """Asks for what decoding on a GPU needs, too."""
+        """Also checks the requirements of decoding on a GPU."""
         from framefeed.device import resolve_device
 
         return resolve_device(super().check_device(device))
@@ -45,14 +45,14 @@ class FramefeedReader(AbstractVideoReader):
     def _read(self, numbers: list[int]) -> torch.Tensor:
         frames: torch.Tensor = self._decoder.get_frames_at(numbers).data
         plan = self._decoder.last_plan
-        if plan is not None and plan is not self._plan:  # else these frames had been read ahead
+        if plan is not None and plan is not self._plan:  # otherwise these frames had been read ahead
             self._packets += plan.num_packets
             self._plan = plan
         return frames
 
     @property
     def frames_decoded(self) -> int | None:
-        """Packets that were decoded since the start."""
+        """Packets decoded so far."""
         return self._packets
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""OpenCV."""
+"""Reader: OpenCV."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["OpencvReader"]
 class OpencvReader(AbstractVideoReader):
     """``cv2.VideoCapture`` with FFmpeg.
 
-    After a seek, the position that OpenCV reports is compared with the one that was asked for; where they differ, the
-    file is read from its start. OpenCV works positions out of time stamps and the average frame rate, though: where
-    the frame rate varies, it reports the right number with the wrong frame. The number of frames is the header's, and
-    may be too large; reading one that is not there is an error.
+    After a seek, the position that OpenCV reports is compared with the requested one; if they differ, the file is read
+    from its start. However, OpenCV computes positions from timestamps and the average frame rate: with a variable frame
+    rate it reports the right number for the wrong frame. The number of frames is from the header and may be too large;
+    reading a missing frame is an error.
     """
 
     name = "opencv"
@@ -42,7 +42,7 @@ class OpencvReader(AbstractVideoReader):
         self._start()
         count = int(self._capture.get(self._library.CAP_PROP_FRAME_COUNT))
         if count <= 0:
-            raise UnsupportedStream(self.path, "OpenCV does not know how many frames it has")
+            raise UnsupportedStream(self.path, "OpenCV does not report the number of frames")
         return count
 
     def _start(self) -> None:
@@ -50,7 +50,7 @@ class OpencvReader(AbstractVideoReader):
         options = [cv2.CAP_PROP_N_THREADS, self.num_threads] if self.num_threads else []
         self._capture: Any = cv2.VideoCapture(self.path, cv2.CAP_FFMPEG, options)
         if not self._capture.isOpened():
-            raise InvalidFile(self.path, "OpenCV cannot open it, and does not say why")
+            raise InvalidFile(self.path, "OpenCV cannot open it, and gives no reason")
         self._next = 0
 
     def _seek(self, number: int) -> torch.Tensor:
@@ -84,15 +84,15 @@ class OpencvReader(AbstractVideoReader):
     def _grab(self, number: int) -> None:
         self._next = number + 1
         if not self._capture.grab():
-            self._next = sys.maxsize  # nowhere to go on from
-            raise DecodeError(self.path, f"OpenCV ends before frame {number} of {self.num_frames}", number)
+            self._next = sys.maxsize  # unknown position
+            raise DecodeError(self.path, f"OpenCV stops before frame {number} of {self.num_frames}", number)
 
     def _picture(self, number: int) -> torch.Tensor:
         import torch
 
         good, picture = self._capture.retrieve()
         if not good:
-            raise DecodeError(self.path, f"OpenCV has no picture of frame {number}", number)
+            raise DecodeError(self.path, f"OpenCV returned no picture for frame {number}", number)
         return torch.from_numpy(self._library.cvtColor(picture, self._library.COLOR_BGR2RGB))
 
     def _close(self) -> None:

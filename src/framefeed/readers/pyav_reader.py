@@ -1,4 +1,4 @@
-"""PyAV."""
+"""Reader: PyAV."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["PyavReader"]
 
 
 class PyavReader(AbstractVideoReader):
-    """PyAV: the time stamps of all packets are read at the start, without decoding; frames are found by them.
+    """PyAV: reads the timestamps of all packets first, without decoding, and finds frames by timestamp.
 
-    A frame is decoded from the keyframe before it until its time stamp comes; where decoding from there gives later
-    frames only, from a keyframe further back. Exact where every packet shows a frame, or says that it does not, and has
-    a time stamp of its own; files without time stamps are refused.
+    A frame is decoded from the keyframe before it until its timestamp comes; if decoding from there only gives later
+    frames, from a keyframe further back. Exact if every packet shows a frame, or is marked otherwise, and has a unique
+    timestamp; files without timestamps are rejected.
     """
 
     name = "pyav"
@@ -44,7 +44,7 @@ class PyavReader(AbstractVideoReader):
             if not packet.size or packet.is_discard:
                 continue
             if packet.pts is None:
-                raise UnsupportedStream(self.path, "it has packets without time stamps, by which frames are found")
+                raise UnsupportedStream(self.path, "has packets without timestamps, which are needed to find frames")
             self._pts.append(packet.pts)
             if packet.is_keyframe:
                 self._keys.append(packet.pts)
@@ -59,7 +59,7 @@ class PyavReader(AbstractVideoReader):
         container: Any = open_input(PathMedia(self.path))
         self._container = container
         if not self._container.streams.video:
-            raise NoVideoStream(self.path, "it has no video stream")
+            raise NoVideoStream(self.path, "has no video stream")
         self._video: Any = self._container.streams.best("video")
         self._video.thread_type = "AUTO"
         self._video.thread_count = self.num_threads
@@ -70,7 +70,7 @@ class PyavReader(AbstractVideoReader):
     def _stream(self, numbers: list[int]) -> torch.Tensor:
         import torch
 
-        going, self._going = self._going, None  # an error leaves nothing to go on with
+        going, self._going = self._going, None  # after an error there is no position to continue from
         if going is None or not self._next <= numbers[0] <= self._next + GO_ON:
             going = self._frames_from(self._pts[numbers[0]])
         frames = torch.stack(self._pick(numbers, going))
@@ -78,7 +78,7 @@ class PyavReader(AbstractVideoReader):
         return frames
 
     def _pick(self, numbers: list[int], frames: Iterator[Any]) -> list[torch.Tensor]:
-        """Takes frames until the last of these."""
+        """Takes frames up to the last of these."""
         import torch
 
         wanted = {self._pts[number]: number for number in numbers}
@@ -90,11 +90,11 @@ class PyavReader(AbstractVideoReader):
                 break
         for number in numbers:
             if number not in found:
-                raise DecodeError(self.path, f"PyAV gives no frame at the time of frame {number}", number)
+                raise DecodeError(self.path, f"PyAV returned no frame at the time of frame {number}", number)
         return [found[number] for number in numbers]
 
     def _frames_from(self, pts: int) -> Iterator[Any]:
-        """Decodes from a point from where that frame comes out."""
+        """Decodes from a position early enough for that frame."""
         for key in reversed(self._keys[: bisect_right(self._keys, pts)]):
             self._container.seek(key, stream=self._video, backward=True)
             frames = self._decode()
@@ -103,7 +103,7 @@ class PyavReader(AbstractVideoReader):
                 yield first
                 yield from frames
                 return
-        # Transport streams have no index, and a seek may end up behind the frame.
+        # Transport streams have no index, and a seek may land after the frame.
         self._container.close()
         self._start()
         yield from self._decode()
@@ -115,7 +115,7 @@ class PyavReader(AbstractVideoReader):
 
     @property
     def frames_decoded(self) -> int | None:
-        """Frames that came out of the decoder since the start."""
+        """Frames returned by the decoder so far."""
         return self._decoded
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""PyNvVideoCodec."""
+"""Reader: PyNvVideoCodec."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class PynvvideocodecReader(AbstractVideoReader):
     def _stream(self, numbers: list[int]) -> torch.Tensor:
         frames = self._decoder.get_batch_frames_by_index(numbers)
         if len(frames) != len(numbers):
-            raise DecodeError(self.path, f"PyNvVideoCodec gives {len(frames)} frames of {len(numbers)}")
+            raise DecodeError(self.path, f"PyNvVideoCodec returned {len(frames)} frames of {len(numbers)}")
         return self._copy(frames)
 
     def _copy(self, frames: list[Any]) -> torch.Tensor:
-        """Into memory of our own: the decoder uses its own again. It also writes on a stream of its own."""
+        """Copies frames to own memory: the decoder reuses its memory, and writes on a stream of its own."""
         import torch
         from torch.utils.dlpack import from_dlpack
 

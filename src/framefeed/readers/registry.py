@@ -1,4 +1,4 @@
-"""All readers by name, and which of them can be used here."""
+"""Registry of readers, and checks of which are usable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from framefeed.readers.base import AbstractVideoReader
 
 __all__ = ["READERS", "ReaderInfo", "open_reader", "usable"]
 
-# They are loaded in this order: TorchCodec crashes on AV1 where decord2 was loaded before it.
+# Import order: TorchCodec crashes on AV1 if decord2 was loaded before it.
 NAMES = (
     "framefeed",
     "torchcodec",
@@ -28,8 +28,8 @@ NAMES = (
 )
 
 
-class _Readers(Mapping[str, type[AbstractVideoReader]]):
-    """Classes by name; a module is imported when its class is asked for."""
+class _ReaderClasses(Mapping[str, type[AbstractVideoReader]]):
+    """Reader classes by name; each module is imported on first access."""
 
     def __getitem__(self, name: str) -> type[AbstractVideoReader]:
         if name not in NAMES:
@@ -45,22 +45,22 @@ class _Readers(Mapping[str, type[AbstractVideoReader]]):
         return len(NAMES)
 
 
-READERS: Mapping[str, type[AbstractVideoReader]] = _Readers()
-"""Reader classes by name. None of their libraries is imported before a reader is made."""
+READERS: Mapping[str, type[AbstractVideoReader]] = _ReaderClasses()
+"""Reader classes by name. No library is imported before a reader is created."""
 
 
 @dataclass(frozen=True)
 class ReaderInfo:
-    """Whether a reader can be used here.
+    """Availability of a reader.
 
     Attributes:
-        name: Of the reader.
-        version: Of its library, None where it is not installed.
-        devices: Where it can decode, given the hardware.
-        usable: Whether it can be used here, on the device that was asked for.
-        why: Why it cannot, and what to do; empty where it can.
-        exact: Whether every frame is the one that was asked for.
-        remarks: Where it is not exact.
+        name: Name of the reader.
+        version: Version of its library, None if it is not installed.
+        devices: Devices it supports on this machine.
+        usable: True if it is usable on the requested device.
+        why: Reason and remedy if it is not; otherwise empty.
+        exact: True if every frame is the requested one.
+        remarks: Files for which it is not exact.
     """
 
     name: str
@@ -81,24 +81,24 @@ def open_reader(name: str, video_path: str | os.PathLike[str], **arguments: Any)
         arguments: Those of `AbstractVideoReader`.
 
     Raises:
-        ValueError: There is no such reader, or an argument is not possible.
-        MissingBackend: Its library cannot be used here; the error says what to do.
+        ValueError: There is no such reader, or an argument is invalid.
+        MissingBackend: Its library cannot be used; the error tells what to do.
     """
     return _find(name)(video_path, **arguments)
 
 
 def usable(device: str | None = None) -> list[ReaderInfo]:
-    """Which readers can be used here. Loads every library that is installed.
+    """Returns the availability of all readers. Imports every installed library.
 
     Args:
-        device: Where frames should be decoded; None takes any device that a reader has.
+        device: Device for decoding; None for any device of a reader.
     """
     return [_examine(READERS[name], device) for name in READERS]
 
 
 def _find(name: str) -> type[AbstractVideoReader]:
     if name not in READERS:
-        raise ValueError(f"there is no reader {name!r}; possible: {', '.join(READERS)}")
+        raise ValueError(f"unknown reader {name!r}; expected one of {', '.join(READERS)}")
     return READERS[name]
 
 
@@ -115,7 +115,7 @@ def _examine(reader: type[AbstractVideoReader], device: str | None) -> ReaderInf
 
 
 def _obstacle(reader: type[AbstractVideoReader], device: str | None) -> str:
-    """Why it cannot be used; empty where it can."""
+    """Returns the reason why it is not usable; empty if it is."""
     try:
         reader.load()
     except MissingBackend as error:

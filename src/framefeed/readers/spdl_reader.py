@@ -1,4 +1,4 @@
-"""SPDL."""
+"""Reader: SPDL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SpdlReader"]
 class SpdlReader(AbstractVideoReader):
     """``spdl.io.sample_decode_video`` on the CPU; the file's packets are read once and stay in memory.
 
-    Numbers are those of packets: where some of them show no frame, as with edit lists, later frames are others.
+    Numbers count packets: where some packets show no frame, as with edit lists, later frames are wrong.
     """
 
     name = "spdl"
@@ -30,7 +30,7 @@ class SpdlReader(AbstractVideoReader):
 
     @classmethod
     def _check_library(cls, library: Any) -> None:
-        library.demux_config()  # loads the native part, and FFmpeg with it
+        library.demux_config()  # loads the native part, and FFmpeg
 
     def _open(self) -> int:
         io = self._library
@@ -43,7 +43,7 @@ class SpdlReader(AbstractVideoReader):
 
     def _stream(self, numbers: list[int]) -> torch.Tensor:
         io = self._library
-        # Packets are used up by decoding; a clone refers to the same bytes.
+        # Decoding consumes packets; a clone refers to the same bytes.
         frames = io.sample_decode_video(self._packets.clone(), numbers, decode_config=self._config)
         batch: torch.Tensor = io.to_torch(io.convert_frames(frames))
         return batch

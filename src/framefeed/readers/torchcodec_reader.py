@@ -1,4 +1,4 @@
-"""TorchCodec."""
+"""Reader: TorchCodec."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["TorchcodecReader"]
 
 
 class TorchcodecReader(AbstractVideoReader):
-    """``torchcodec.decoders.VideoDecoder`` with ``seek_mode="exact"``, which scans the file when it is opened.
+    """``torchcodec.decoders.VideoDecoder`` with ``seek_mode="exact"``, which scans the file on opening.
 
-    Exact on the usual MP4, Matroska and WebM files; ``remarks`` has the others, as found with TorchCodec 0.13 and
+    Exact on common MP4, Matroska and WebM files; ``remarks`` lists the others, as found with TorchCodec 0.13 and
     FFmpeg 5.1, with one thread and with several.
     """
 

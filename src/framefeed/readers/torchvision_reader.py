@@ -1,4 +1,4 @@
-"""Torchvision, in the releases that read videos."""
+"""Reader: torchvision, in the releases that read videos."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["TorchvisionReader"]
 
 
 class TorchvisionReader(AbstractVideoReader):
-    """``torchvision.io.read_video``, with the time stamps of ``read_video_timestamps``.
+    """``torchvision.io.read_video``, with the timestamps of ``read_video_timestamps``.
 
-    Each call opens the file anew. Packets that no frame comes of are counted as frames.
+    Each call opens the file again. Packets without a frame are counted as frames.
     """
 
     name = "torchvision"
@@ -25,13 +25,13 @@ class TorchvisionReader(AbstractVideoReader):
     install = "pip install 'torchvision<0.26' av"
     distributions = ("torchvision",)
     exact = False
-    remarks = "numbers are those of packets in order of time: hidden ones, as edit lists make them, are counted"
+    remarks = "numbers packets in order of time: hidden ones, as edit lists make them, are counted"
 
     @classmethod
     def _check_library(cls, library: Any) -> None:
         if not hasattr(getattr(library, "io", None), "read_video"):
             release = getattr(library, "__version__", "that is installed")
-            reason = f"release {release} does not read videos any more (removed in 0.26 to 0.28): {cls.install}"
+            reason = f"release {release} cannot read videos (removed in 0.26 to 0.28): {cls.install}"
             raise MissingBackend(cls.package, reason)
 
     def _open(self) -> int:
@@ -41,7 +41,7 @@ class TorchvisionReader(AbstractVideoReader):
 
     def _call(self, function: str, **arguments: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that all this is deprecated
+            warnings.simplefilter("ignore")  # deprecation warnings
             return getattr(self._library.io, function)(self.path, **arguments)
 
     def _seek(self, number: int) -> torch.Tensor:
@@ -52,11 +52,11 @@ class TorchvisionReader(AbstractVideoReader):
         return self._range(first, numbers[-1])[[number - first for number in numbers]]
 
     def _range(self, first: int, last: int) -> torch.Tensor:
-        """Frames first..last, both included."""
+        """Reads frames first..last, inclusive."""
         frames: torch.Tensor = self._call(
             "read_video", start_pts=self._pts[first], end_pts=self._pts[last], pts_unit="pts", output_format="THWC"
         )[0]
         if len(frames) != last - first + 1:
-            reason = f"torchvision gives {len(frames)} frames for {first}..{last}"
+            reason = f"torchvision returned {len(frames)} frames for {first}..{last}"
             raise DecodeError(self.path, reason, first)
         return frames

@@ -1,4 +1,4 @@
-"""VALI."""
+"""Reader: VALI."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["ValiReader"]
 
 
 class ValiReader(AbstractVideoReader):
-    """``python_vali.PyDecoder`` on an NVIDIA GPU, with ``SeekContext``; colours by VALI's own converter.
+    """``python_vali.PyDecoder`` on an NVIDIA GPU, with ``SeekContext`` and VALI's colour converter.
 
-    VALI turns a frame's number into a time with the average frame rate, so that frames of a variable frame rate are
-    not found by their number. The number of frames is the header's.
+    VALI converts a frame number to a time with the average frame rate, so it does not find frames by number in videos
+    of variable frame rate. The number of frames is from the header.
     """
 
     name = "vali"
@@ -59,18 +59,18 @@ class ValiReader(AbstractVideoReader):
     def _decode(self, number: int, *, seek: bool) -> None:
         context = {"seek_ctx": self._library.SeekContext(seek_frame=number)} if seek else {}
         good, info = self._decoder.DecodeSingleSurface(self._decoded_surface, **context)
-        self._next = number + 1 if good else sys.maxsize  # else there is nowhere to go on from
+        self._next = number + 1 if good else sys.maxsize  # otherwise the position is unknown
         if not good:
-            raise DecodeError(self.path, f"VALI does not decode frame {number}: {info}", number)
+            raise DecodeError(self.path, f"VALI cannot decode frame {number}: {info}", number)
 
     def _picture(self, number: int) -> torch.Tensor:
         from torch.utils.dlpack import from_dlpack
 
         good, info = self._converter.Run(self._decoded_surface, self._rgb)
         if not good:
-            raise DecodeError(self.path, f"VALI does not convert frame {number} to RGB: {info}", number)
+            raise DecodeError(self.path, f"VALI cannot convert frame {number} to RGB: {info}", number)
         width, height = self._size
-        # The surface is used again for the next frame. Its lines are (width, 3) or 3 * width long.
+        # The surface is reused for the next frame. Its lines are (width, 3) or 3 * width long.
         return from_dlpack(self._rgb).clone().reshape(height, width, 3)
 
     def _close(self) -> None:

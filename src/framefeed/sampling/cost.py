@@ -1,4 +1,4 @@
-"""What an order costs to decode, planned as the loader plans it, without decoding anything."""
+"""Decoding cost of orders, planned as in the loader, without decoding."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from framefeed.index.table import PacketTable
 from framefeed.plan import plan_frames, random_frame_cost
 from framefeed.plan.frames import Cursor
 from framefeed.plan.lookahead import Budget, Group, GroupJob, LookAhead, Use
+from framefeed.sampling.chances.probabilities import draw_probabilities
 from framefeed.sampling.models import Model, SlidingWindow
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import draw_probabilities
 
 __all__ = ["DecodingCost", "Excerpt", "decoding_cost", "memory_needed"]
 
 SAMPLE_FRAMES = 10_000
 MIN_VIDEOS = 64
-WINDOWS = 1000  # runs of a sliding window that are planned
+WINDOWS = 1000  # number of sliding-window runs to plan
 
-# As the loader has it: batches that are prepared at once, and how far ahead the order is looked at (in terms, in
-# batches, and how much of it is looked up at a time).
+# As in the loader: number of batches prepared together, and the look-ahead (in terms, in batches, and the samples read
+# at a time).
 OPEN_BATCHES = 3
 WINDOW_TERMS, WINDOW_BATCHES, GROWTH = 1.25, 16, 1024
 MIN_SOON = 64
@@ -33,13 +33,13 @@ MIN_SOON = 64
 
 @dataclass(frozen=True, eq=False)
 class Excerpt:
-    """Some of a catalog's frames, in whole groups.
+    """A part of a catalog's frames, in whole groups.
 
     Attributes:
-        tables: Packets of each of its videos.
-        firsts: The first frame that is taken of each.
-        population: The frames that are taken, as if each video had no others.
-        share: Of all frames.
+        tables: Packet table of each video.
+        firsts: First frame used of each video.
+        population: The frames used, as if each video had no others.
+        share: Share of all frames.
     """
 
     tables: tuple[PacketTable, ...]
@@ -49,7 +49,7 @@ class Excerpt:
 
     @classmethod
     def of(cls, catalog: Catalog, *, num_frames: int | None = SAMPLE_FRAMES, seed: int = 0) -> Excerpt:
-        """Takes about so many frames, of random videos as much each as they are long; all frames for None."""
+        """Takes about this number of frames from random videos, proportionally to their length; None takes all."""
         total = catalog.total_frames
         numbers: NDArray[np.int64] = np.arange(len(catalog))
         part = 1.0
@@ -72,14 +72,14 @@ class Excerpt:
         return cls(tuple(tables), tuple(firsts), population, population.num_frames / total)
 
     def locate(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The video of each sample, and the number of its frame there."""
+        """Returns the video of each sample, and its frame number there."""
         starts = self.population.file_starts
         files = np.searchsorted(starts, samples, side="right") - 1
         return files, samples - starts[files] + np.array(self.firsts)[files]
 
 
 def _some_groups(table: PacketTable, part: float, rng: np.random.Generator | None) -> tuple[int, NDArray[np.int64]]:
-    """Groups that follow each other and have about that part of the frames: the first frame, and their sizes."""
+    """Returns consecutive groups with about that share of the frames: the first frame, and the group sizes."""
     starts = table.start[table.frames]
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(starts)) + 1, [len(starts)]])
     first, stop = 0, len(bounds) - 1
@@ -92,12 +92,12 @@ def _some_groups(table: PacketTable, part: float, rng: np.random.Generator | Non
 
 @dataclass(frozen=True)
 class DecodingCost:
-    """What an order costs.
+    """Decoding cost of an order.
 
     Attributes:
-        decoded_per_delivered: Packets that are fed to decoders for each frame that is handed out.
-        frames: Frames that it was planned for.
-        whole: Whether these are all frames.
+        decoded_per_delivered: Packets decoded per frame delivered.
+        frames: Number of planned frames.
+        whole: True if these are all frames.
     """
 
     decoded_per_delivered: float
@@ -106,7 +106,7 @@ class DecodingCost:
 
 
 def memory_needed(order: Order | Model, population: Population) -> int:
-    """How many frames have to be kept so that an order costs no more than it has to: those of a buffer and a group."""
+    """Returns the number of cached frames at which an order reaches its lowest cost: a buffer and a group."""
     if isinstance(order, Buffered):
         return int(min(order.buffer_size + population.group_sizes.max(), population.num_frames))
     return 0
@@ -115,21 +115,21 @@ def memory_needed(order: Order | Model, population: Population) -> int:
 def decoding_cost(
     method: Order | Model, excerpt: Excerpt, *, batch_size: int, memory_frames: int = 0, seed: int = 0
 ) -> DecodingCost:
-    """Plans an epoch of an order as the loader does, or draws of a model one by one, and counts packets.
+    """Plans an epoch of an order as the loader does, or single draws of a model, and counts packets.
 
     Args:
         method: An order or a model.
-        excerpt: What is read. Where it is a part of a catalog, memory and batches are taken as the same part, so that
-            frames meet by chance as often as they do in the whole.
-        batch_size: Frames of a batch.
-        memory_frames: How many frames may be kept for later, of the whole catalog. Models keep none.
-        seed: Of the order.
+        excerpt: The frames to read. For a part of a catalog, memory and batches are scaled to the same part, so that
+            frames meet by chance as often as in the whole.
+        batch_size: Frames in a batch.
+        memory_frames: Number of frames that may be cached, of the whole catalog. Models cache none.
+        seed: Seed of the order.
     """
     count = excerpt.population.num_frames
     if isinstance(method, Model):
         cost = _drawn_cost(method, excerpt, batch_size, seed)
     else:
-        # What a buffer holds, and what frames in order need, does not depend on how many others there are.
+        # The needs of a buffer, and of frames in order, do not depend on the number of other frames.
         scale = 1.0 if isinstance(method, Buffered | Sequential) else excerpt.share
         cost = _planned_cost(method, excerpt, batch_size, memory_frames, scale, seed)
     return DecodingCost(cost, count, excerpt.share == 1)
@@ -139,10 +139,10 @@ def _planned_cost(
     order: Order, excerpt: Excerpt, batch_size: int, memory_frames: int, scale: float, seed: int
 ) -> float:
     uses = _uses(excerpt, order.indices(excerpt.population.layout, seed=seed, epoch=0))
-    # The loader prepares a few batches at once. Where it keeps little, that is what brings frames of a group together.
+    # The loader prepares a few batches together. With a small cache, that is what brings frames of a group together.
     at_once = OPEN_BATCHES if memory_frames < OPEN_BATCHES * batch_size else 1
     size = max(1, round(at_once * batch_size * scale))
-    # Frames of a chunk follow each other at once, however small the excerpt is.
+    # Frames of a chunk are consecutive, however small the excerpt is.
     soon = max(MIN_SOON, round(OPEN_BATCHES * batch_size * scale))
     ahead = LookAhead(Budget(round(memory_frames * scale)), lambda _: 1, soon)
     window = max(int(WINDOW_TERMS * ahead.term(0)), WINDOW_BATCHES * size)
@@ -164,10 +164,10 @@ def _planned_cost(
 
 
 def _decode(table: PacketTable, job: GroupJob, running: dict[Group, Cursor]) -> int:
-    """Packets that a job feeds, from where a decoder was left in its group if there is one."""
+    """Returns the packets that a job decodes, continuing a running decoder of its group if there is one."""
     cursor = running.pop(job.group, None)
     (decode,) = plan_frames(table, job.frames, None if cursor is None else {job.start: cursor}).jobs
-    if job.goes_on:  # it is left where it is, with pictures that have not come out yet
+    if job.goes_on:  # the decoder stays at its position, with pictures pending
         last = int(table.display_rank[decode.wanted].max())
         fed = {*decode.packets.tolist(), *(cursor.pending if cursor is not None and decode.resume >= 0 else ())}
         pending = frozenset(packet for packet in fed if table.display_rank[packet] > last)
@@ -189,7 +189,7 @@ def _uses(excerpt: Excerpt, samples: NDArray[np.int64]) -> list[Use]:
 
 
 def _drawn_cost(model: Model, excerpt: Excerpt, batch_size: int, seed: int) -> float:
-    """Packets for each frame, where draws have nothing to do with each other."""
+    """Returns the packets per frame for independent draws."""
     if isinstance(model, SlidingWindow):
         return _window_cost(model, excerpt, seed)
     chances = draw_probabilities(model, excerpt.population, batch_size=batch_size)
@@ -203,7 +203,7 @@ def _frame_costs(excerpt: Excerpt) -> Iterator[NDArray[np.int64]]:
 
 
 def _window_cost(model: SlidingWindow, excerpt: Excerpt, seed: int) -> float:
-    """Of random runs, anywhere in the excerpt's videos: a part of one may be shorter than a run."""
+    """Returns the packets per frame of random runs in the excerpt; a part of a video may be shorter than a run."""
     sizes = np.array([table.num_frames for table in excerpt.tables])
     window = min(model.window, int(sizes.max()))
     ends = np.cumsum(np.maximum(0, sizes - window + 1))

@@ -1,4 +1,4 @@
-"""What a way to draw does to the mean of a batch: its bias, and its variance beside that of independent frames."""
+"""Effect of a sampling method on the mean of a batch: bias, and variance relative to independent frames."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from framefeed.dataset.orders import Order
+from framefeed.sampling.chances.pairs import find_pairs
+from framefeed.sampling.chances.probabilities import draw_probabilities
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
-from framefeed.sampling.pairs import find_pairs
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import draw_probabilities
 
 __all__ = ["bias", "design_effect"]
 
@@ -18,18 +18,18 @@ __all__ = ["bias", "design_effect"]
 def design_effect(
     method: Order | Model, population: Population, batch_size: int, correlation: Correlation | float, *, seed: int = 0
 ) -> float:
-    """Squared error of a batch's mean, beside that of as many independent frames.
+    """Returns the squared error of a batch's mean, relative to as many independent frames.
 
     The error is that of the mean of a batch as an estimate of the mean of all frames, be it of a loss or of a gradient.
-    Below 1 where drawing without putting back helps, above 1 where frames of a batch are alike. ``batch_size`` divided
-    by it is the number of independent frames that a batch is worth. Of ways to draw that are biased, the bias is in it.
+    It is below 1 where drawing without replacement helps, above 1 where frames of a batch are alike. ``batch_size``
+    divided by it is the number of independent frames that a batch is worth. For biased methods it includes the bias.
 
     Args:
         method: An order of the loader, on one rank, or a model.
-        population: What is drawn from.
-        batch_size: Frames of a batch, at least 2.
-        correlation: Of values; a number is that of two frames of a group, with none between groups.
-        seed: For orders that are simulated.
+        population: The frames to draw from.
+        batch_size: Frames in a batch, at least 2.
+        correlation: Correlation of values; a number applies within groups, with none between groups.
+        seed: Seed of simulated orders.
     """
     return find_pairs(method, population, batch_size, seed=seed).design_effect(correlation)
 
@@ -37,13 +37,13 @@ def design_effect(
 def bias(
     method: Order | Model, population: Population, values: ArrayLike, *, batch_size: int | None = None
 ) -> NDArray[np.float64]:
-    """The mean of a batch less the mean of all frames, on average.
+    """Returns the expected mean of a batch minus the mean of all frames.
 
     Args:
-        method: The way to draw.
-        population: What is drawn from.
+        method: The sampling method.
+        population: The frames to draw from.
         values: A number for each frame, or a row of numbers (a gradient).
-        batch_size: Frames of a batch, for models that cut their last run there.
+        batch_size: Frames in a batch, for models that cut their last run there.
     """
     numbers = np.asarray(values, np.float64)
     chances = draw_probabilities(method, population, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""Correlation within groups and files, estimated from numbers of frames (analysis of variance)."""
+"""Estimates of correlation within groups and files, by analysis of variance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from framefeed.sampling.correlation import Correlation
 
 __all__ = ["Components", "estimate_correlation", "variance_components"]
 
-# Files whose frames are compared two by two, for correlation by distance, and how many frames in a row of each.
+# Number of files compared pairwise for correlation by distance, and of consecutive frames in each.
 MAX_FILES = 1000
 MAX_FRAMES = 512
 MIN_PAIRS = 30
@@ -22,12 +22,12 @@ _Profile = tuple[tuple[int, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Components:
-    """Where the variance of values comes from.
+    """Components of variance.
 
     Attributes:
-        files: Of files' means.
-        groups: Of the means of a file's groups.
-        frames: Of frames within a group.
+        files: Variance of files' means.
+        groups: Variance of the means of a file's groups.
+        frames: Variance of frames within a group.
     """
 
     files: float
@@ -36,13 +36,13 @@ class Components:
 
     @property
     def total(self) -> float:
-        """Of all values."""
+        """Variance of all values."""
         return self.files + self.groups + self.frames
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What analysis of variance needs of each file, or of all but one."""
+    """Sums for analysis of variance, per file or with one file left out."""
 
     count: NDArray[np.float64]  # values
     groups: NDArray[np.float64]
@@ -63,14 +63,14 @@ class _Sums:
 
 
 def variance_components(values: NDArray[np.float64], files: NDArray[np.int64], groups: NDArray[np.int64]) -> Components:
-    """Components of variance of values that are nested in groups and files of unequal size.
+    """Estimates components of variance of values nested in groups and files of unequal size.
 
-    Sums of squares are put equal to what they are expected to be. What would be negative is 0.
+    Equates sums of squares with their expectations. Negative results become 0.
 
     Args:
-        values: One for each frame that is known.
-        files: The file of each.
-        groups: The group of each; groups of different files have different numbers.
+        values: One for each known frame.
+        files: File of each.
+        groups: Group of each; groups of different files have different numbers.
 
     Raises:
         ValueError: No group has two values.
@@ -87,25 +87,25 @@ def estimate_correlation(
     *,
     seed: int = 0,
 ) -> Correlation:
-    """Correlation of the values of two frames of a group, and of a file.
+    """Estimates the correlation of the values of two frames of a group, and of a file.
 
     Args:
-        values: One for each frame that is known.
-        files: The file of each.
-        groups: The group of each; groups of different files have different numbers.
-        frames: The number of each in its file, for correlation by distance; None leaves that out.
-        seed: Chooses files for that, where there are very many.
+        values: One for each known frame.
+        files: File of each.
+        groups: Group of each; groups of different files have different numbers.
+        frames: Number of each frame in its file, for correlation by distance; None leaves that out.
+        seed: Seed of the choice of files for that, if there are very many.
 
     Raises:
-        ValueError: No group has two values, all values are the same, or a frame has two.
+        ValueError: No group has two values, all values are equal, or a frame has two values.
     """
     sums = _file_sums(values, files, groups)
     together = sums.all_together()
     within_group, within_file = _correlations(*_solve(together))
     if not np.isfinite(within_group[0]):
-        raise ValueError("all values are the same: there is nothing to correlate")
+        raise ValueError("all values are equal: correlation is undefined")
     error = None
-    if len(sums.count) > 2:  # files are left out one by one
+    if len(sums.count) > 2:  # jackknife over files
         each, _ = _correlations(*_solve(together.without(sums)))
         each = each[np.isfinite(each)]
         error = float(np.sqrt(max(0, len(each) - 1) * each.var()))
@@ -127,7 +127,7 @@ def _correlations(
 
 def _file_sums(values: NDArray[np.float64], files: NDArray[np.int64], groups: NDArray[np.int64]) -> _Sums:
     if not np.isfinite(values).all():
-        raise ValueError("some values are not finite; leave these frames out")
+        raise ValueError("values must be finite; leave out frames without a value")
     centred = values - values.mean() if len(values) else values
     _, group_of = np.unique(groups, return_inverse=True)
     _, file_of = np.unique(files, return_inverse=True)
@@ -157,7 +157,7 @@ def _file_sums(values: NDArray[np.float64], files: NDArray[np.int64], groups: ND
 
 
 def _solve(sums: _Sums) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Components from sums of squares: each is expected to be a known sum of the components."""
+    """Solves for components: the expectation of each sum of squares is a known combination of them."""
 
     def divided(part: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(by > 1e-9, np.maximum(0, part) / np.maximum(by, 1e-9), 0.0)
@@ -178,10 +178,10 @@ def _by_distance(
     variance: float,
     seed: int,
 ) -> tuple[_Profile, _Profile]:
-    """Correlation from half the mean square of differences, which is what is left of the variance at a distance.
+    """Estimates correlation from half the mean squared difference, the variance left at a distance.
 
     Returns:
-        Distances and correlations of frames of one group, and of frames of two groups of one file.
+        Distances and correlations of frames of one group, and of frames of one file in two groups.
     """
     rng = np.random.default_rng(seed)
     order = np.lexsort((frames, files))
@@ -208,7 +208,7 @@ def _by_distance(
             for place, weights in enumerate((None, apart[among], squares[among])):
                 kind[place] += np.bincount(bins[among], weights, minlength=len(bounds) - 1)
     in_group, across = (_profile(kind, variance) for kind in sums)
-    if across[0]:  # frames that are nearer than any that were seen in two groups are as alike as those of one
+    if across[0]:  # nearer frames than any observed in two groups count as frames of one group
         near = sum(distance < across[0][0] for distance in in_group[0])
         across = (in_group[0][:near] + across[0], in_group[1][:near] + across[1])
     return in_group, across
@@ -225,7 +225,7 @@ def _profile(sums: NDArray[np.float64], variance: float) -> _Profile:
 
 
 def _bounds(far: int) -> NDArray[np.int64]:
-    """Bounds of classes of distances: 1, 2, 3, 4 and then ever wider ones, so that their middles rise."""
+    """Returns bounds of distance classes: 1, 2, 3, 4 and then ever wider ones, so that their centres rise."""
     wider = np.unique(np.geomspace(4, max(5, far + 1), 24).round().astype(np.int64))
     bounds: NDArray[np.int64] = np.unique(np.concatenate([[1, 2, 3], wider, [far + 2]])).astype(np.int64)
     return bounds

@@ -1,11 +1,11 @@
-"""Ways to draw that are no orders of the loader: what people write instead, for comparison.
+"""Sampling methods that are not orders of the loader: common alternatives, for comparison.
 
-| model | how a batch is drawn | what is wrong with it |
+| model | how a batch is drawn | drawback |
 |---|---|---|
-| `Independent` | each frame by itself, from all frames | nothing: it is what the others are compared with |
-| `SlidingWindow` | runs of frames, from starts that leave room for them | frames near ends of files come less often |
-| `FileFirst` | a file, then a frame of it | frames of short files come too often |
-| `OneFile` | frames of one file | the other files never come |
+| `Independent` | each frame independently, from all frames | none: the reference |
+| `SlidingWindow` | runs of frames, from starts that leave room for them | frames near file ends are rarer |
+| `FileFirst` | a file, then a frame of it | frames of short files are too frequent |
+| `OneFile` | frames of one file | the other files never occur |
 """
 
 from __future__ import annotations
@@ -24,41 +24,40 @@ __all__ = ["FileFirst", "Independent", "Model", "OneFile", "SlidingWindow"]
 
 @runtime_checkable
 class Model(Protocol):
-    """A way to draw batches, independent of each other."""
+    """A method that draws batches independently of each other."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         ...
 
     def draw(self, population: Population, batch_size: int, count: int, seed: int) -> NDArray[np.int64]:
-        """Frames of ``count`` batches, a row each."""
+        """Draws frames of ``count`` batches, one row each."""
         ...
 
 
 @dataclass(frozen=True)
 class Independent:
-    """Each frame of a batch is drawn from all frames, whatever the others are."""
+    """Draws each frame of a batch independently from all frames."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return "independent"
 
     def draw(self, population: Population, batch_size: int, count: int, seed: int) -> NDArray[np.int64]:
-        """Frames of ``count`` batches, a row each."""
+        """Draws frames of ``count`` batches, one row each."""
         return np.random.default_rng(seed).integers(0, population.num_frames, (count, batch_size))
 
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Runs of neighbouring frames: each start that leaves room for a whole run in its file is equally likely.
+    """Draws runs of consecutive frames: each start that leaves room for a whole run in its file is equally likely.
 
-    A batch is filled with runs; its last run is cut where the batch is full. Files that are shorter than a run are
-    never drawn.
+    A batch consists of runs; its last run is cut where the batch is full. Files shorter than a run are never drawn.
 
     Attributes:
-        window: Frames of a run.
+        window: Frames in a run.
     """
 
     window: int
@@ -68,14 +67,14 @@ class SlidingWindow:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return f"window:{self.window}"
 
     def starts(self, population: Population) -> NDArray[np.int64]:
-        """For each file, how many runs begin in it.
+        """Returns the number of possible run starts in each file.
 
         Raises:
-            ValueError: No file has room for one.
+            ValueError: No file is long enough.
         """
         starts: NDArray[np.int64] = np.maximum(0, population.file_sizes - self.window + 1)
         if not starts.any():
@@ -83,7 +82,7 @@ class SlidingWindow:
         return starts
 
     def draw(self, population: Population, batch_size: int, count: int, seed: int) -> NDArray[np.int64]:
-        """Frames of ``count`` batches, a row each."""
+        """Draws frames of ``count`` batches, one row each."""
         starts = self.starts(population)
         ends = np.cumsum(starts)
         runs = -(-batch_size // self.window)
@@ -97,15 +96,15 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class FileFirst:
-    """Each frame of a batch is drawn from a file that is drawn first, all files being equally likely."""
+    """Draws a file for each frame, all files being equally likely, then a frame of it."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return "file first"
 
     def draw(self, population: Population, batch_size: int, count: int, seed: int) -> NDArray[np.int64]:
-        """Frames of ``count`` batches, a row each."""
+        """Draws frames of ``count`` batches, one row each."""
         rng = np.random.default_rng(seed)
         files = rng.integers(0, population.num_files, (count, batch_size))
         places = rng.integers(0, population.file_sizes[files])
@@ -115,7 +114,7 @@ class FileFirst:
 
 @dataclass(frozen=True)
 class OneFile:
-    """Each frame of a batch is drawn from one and the same file.
+    """Draws all frames from one and the same file.
 
     Attributes:
         file: Its number.
@@ -125,11 +124,11 @@ class OneFile:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return "one file"
 
     def draw(self, population: Population, batch_size: int, count: int, seed: int) -> NDArray[np.int64]:
-        """Frames of ``count`` batches, a row each."""
+        """Draws frames of ``count`` batches, one row each."""
         first = int(population.file_starts[self.file])
         size = int(population.file_sizes[self.file])
         return first + np.random.default_rng(seed).integers(0, size, (count, batch_size))

@@ -1,4 +1,4 @@
-"""What is found of orders beside each other, and which one to take."""
+"""Results of a study, and its recommendation."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from framefeed.dataset.orders import Order
+from framefeed.sampling.chances.pairs import How
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.models import Model
-from framefeed.sampling.pairs import How
 
 __all__ = ["Entry", "Row", "Study", "Unbiased"]
 
 Unbiased = Literal["steps", "inner", "epochs", "never"]
-"""When the expected mean of a batch is the mean of all frames.
+"""Steps at which the expected mean of a batch is the mean of all frames.
 
-At every step of an epoch; at steps that are not near its beginning or end; not at a given step, but on average over an
-epoch; never.
+At every step of an epoch; at steps away from its start and end; on average over an epoch only; never.
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is compared.
+    """An order or model to compare.
 
     Attributes:
         method: An order or a model.
-        memory_frames: How many frames may be kept for it.
-        name: What tables call it; None for the method's own name.
+        memory_frames: Number of frames that may be cached for it.
+        name: Name in tables; None for the method's own name.
     """
 
     method: Order | Model
@@ -36,29 +35,29 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return self.method.name if self.name is None else self.name
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one way to draw.
+    """Results of one sampling method.
 
     Attributes:
-        name: What it is called.
-        order: What loaders call the order; for models the same as ``name``.
-        is_model: Whether it is no order of the loader but shown for comparison.
-        unbiased: When the expected mean of a batch is that of all frames.
-        least, most: The chances of the least and the most likely frame, as multiples of an even chance.
-        same_group: How likely two frames of a batch are of one group.
-        same_file: How likely they are of one file.
-        how: How good these are.
-        error: Standard error of ``same_group``, where it is simulated.
-        design_effect: Squared error of a batch's mean beside that of independent frames.
-        over_steps: The same of the mean of several batches in a row; None where an epoch has no more.
-        decoded_per_delivered: Packets decoded for each frame.
-        memory_frames: How many frames are kept for that.
-        memory_bytes: What they take.
+        name: Name in tables.
+        order: Name of the order for loaders; for models the same as ``name``.
+        is_model: True for models, which are shown for comparison.
+        unbiased: Steps at which the expected mean of a batch is that of all frames.
+        least, most: Probabilities of the least and the most likely frame, relative to uniform.
+        same_group: Probability that two frames of a batch share a group.
+        same_file: Probability that they share a file.
+        how: Accuracy of these.
+        error: Standard error of ``same_group``, if simulated.
+        design_effect: Squared error of a batch's mean, relative to independent frames.
+        over_steps: The same for the mean of several consecutive batches; None if an epoch has fewer.
+        decoded_per_delivered: Packets decoded per frame.
+        memory_frames: Number of cached frames for that.
+        memory_bytes: Their size.
     """
 
     name: str
@@ -79,26 +78,26 @@ class Row:
 
     @property
     def lasting_effect(self) -> float:
-        """The design effect over several batches in a row, as far as it is known."""
+        """Design effect over several batches if known, otherwise of one."""
         return self.design_effect if self.over_steps is None else self.over_steps
 
     @property
     def price(self) -> float:
-        """Packets decoded for as much as one independent frame tells, over several batches."""
+        """Packets decoded per independent frame's worth of information, over several batches."""
         return self.decoded_per_delivered * self.lasting_effect
 
 
 @dataclass(frozen=True)
 class Study:
-    """Orders beside each other.
+    """Comparison of orders.
 
     Attributes:
-        num_files, num_groups, num_frames: What is drawn from.
-        batch_size: Frames of a batch.
-        steps: Batches in a row that are looked at together.
-        correlation: Of values within groups and files.
-        planned_frames: Frames that decoding was planned for; all, or some where there are many.
-        memory_bytes: What may be kept, where one order is recommended.
+        num_files, num_groups, num_frames: Size of the population.
+        batch_size: Frames in a batch.
+        steps: Number of consecutive batches evaluated together.
+        correlation: Correlation of values within groups and files.
+        planned_frames: Number of frames that decoding was planned for; a part if there are many.
+        memory_bytes: Memory limit of the recommendation.
         rows: The orders and models.
     """
 
@@ -113,13 +112,13 @@ class Study:
     rows: tuple[Row, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Returns the study as plain values."""
         rows = [{**asdict(row), "price": row.price} for row in self.rows]
         return {**asdict(self), "rows": rows, "recommendation": self.recommendation}
 
     @property
     def recommendation(self) -> list[str]:
-        """Which order to take, in words."""
+        """Returns the recommended orders, in words."""
         orders = [row for row in self.rows if not row.is_model and row.memory_bytes <= self.memory_bytes]
         if not orders:
             return []
@@ -145,6 +144,6 @@ class Study:
 
 
 def _bytes(amount: int) -> str:
-    """An amount of memory as the loader takes it, rounded up."""
+    """Formats an amount of memory as the loader accepts it, rounded up."""
     mebibytes = -(-amount // 2**20)
     return f"{mebibytes}MiB" if mebibytes < 10 * 2**10 else f"{-(-mebibytes // 2**10)}GiB"

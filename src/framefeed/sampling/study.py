@@ -1,4 +1,4 @@
-"""``study``: orders beside each other: what each does to the statistics of a batch, and what it costs to decode."""
+"""``study``: compares orders: statistics of their batches, and decoding cost."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from framefeed.catalog.catalog import Catalog
 from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle, resolve
 from framefeed.loader.loader import DEFAULT_MEMORY_SHARE
 from framefeed.plan.randomness import whole_number
+from framefeed.sampling.chances.pairs import find_pairs
+from framefeed.sampling.chances.probabilities import probability_range
 from framefeed.sampling.correlation import Correlation
 from framefeed.sampling.cost import SAMPLE_FRAMES, Excerpt, decoding_cost, memory_needed
 from framefeed.sampling.models import FileFirst, Independent, Model, SlidingWindow
-from framefeed.sampling.pairs import find_pairs
 from framefeed.sampling.population import Population
-from framefeed.sampling.probabilities import probability_range
 from framefeed.sampling.rows import Entry, Row, Study, Unbiased
 
 __all__ = ["SHARES", "default_entries", "method_named", "study"]
 
 SHARES = (0.0, 0.01, 0.1, 0.25)
-"""Shares of all frames that an exact shuffle is shown with memory for."""
+"""Shares of all frames for which a full shuffle is shown with memory."""
 
 STEPS = 10
 BUFFERS = (1024, 8192, 65_536)
 
 
 def default_entries(population: Population, memory_frames: int | None = None) -> list[Entry]:
-    """The loader's orders at usual sizes, and two models that are often used instead.
+    """Returns the loader's orders at common sizes, and two models that are often used instead.
 
     Args:
-        population: What is drawn from.
-        memory_frames: How many frames may be kept; None shows an exact shuffle with several amounts, and the others
-            with what they need.
+        population: The frames to draw from.
+        memory_frames: Number of frames that may be cached; None shows a full shuffle with several amounts, and the
+            others with what they need.
     """
     orders: list[Order] = [Sequential(), Chunked(4), Chunked(8), Chunked(16)]
     orders += [Buffered(size) for size in BUFFERS if size == BUFFERS[0] or 4 * size <= population.num_frames]
@@ -54,10 +54,10 @@ def default_entries(population: Population, memory_frames: int | None = None) ->
 
 
 def method_named(name: str) -> Order | Model:
-    """An order by the name that loaders take, or a model: ``"window:16"``, ``"file first"``, ``"independent"``.
+    """Returns an order by its loader name, or a model: ``"window:16"``, ``"file first"``, ``"independent"``.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The name is unknown.
     """
     kind, _, size = name.strip().partition(":")
     if kind == "window" and size.isdecimal() and int(size):
@@ -84,27 +84,27 @@ def study(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Study:
-    """Compares orders on the videos of a catalog. Nothing is decoded.
+    """Compares orders on the videos of a catalog, without decoding.
 
     Args:
         catalog: The videos.
-        correlation: Of values; see `FrameValues.correlation`. A number is that of two frames of a group, with none
+        correlation: Correlation of values; see `FrameValues.correlation`. A number applies within groups, with none
             between groups.
-        batch_size: Frames of a batch, at least 2.
-        entries: What to compare: orders or models, also by name; None for `default_entries`. Orders are given
-            ``memory_bytes``, or what they need.
-        steps: How many batches in a row are looked at together: what a buffer has kept out of one batch is in the next.
+        batch_size: Frames in a batch, at least 2.
+        entries: Orders or models to compare, also by name; None for `default_entries`. Orders get ``memory_bytes``, or
+            what they need.
+        steps: Number of consecutive batches evaluated together: a buffer defers frames from one batch to the next.
             Momentum averages over about 10.
-        frame_bytes: What a frame takes that is kept; None for the videos' own size as RGB.
-        memory_bytes: What may be kept. None shows orders with what they need, a shuffle with several amounts, and
-            recommends none that needs more than the loader's default, a quarter of the memory that may be used here.
-        sample_frames: How many frames decoding is planned for; None for all.
-        seed: Of what is simulated, and of the frames that decoding is planned for.
-        progress: Is told the steps done, the steps in all, and what is being done.
+        frame_bytes: Size of a cached frame; None for the videos' own size as RGB.
+        memory_bytes: Memory limit. None shows orders with what they need and a shuffle with several amounts, and
+            recommends within the loader's default, a quarter of the available memory.
+        sample_frames: Number of frames that decoding is planned for; None for all.
+        seed: Seed of simulations, and of the choice of planned frames.
+        progress: Called with the steps done, the total number of steps, and a description.
 
     Raises:
         CatalogError: The catalog is empty or damaged.
-        ValueError: There are fewer frames than a batch needs.
+        ValueError: There are fewer frames than a batch.
     """
     whole_number("batch_size", batch_size, least=2)
     whole_number("steps", steps, least=1)
@@ -116,7 +116,7 @@ def study(
         size = _frame_bytes(opened) if frame_bytes is None else whole_number("frame_bytes", frame_bytes, least=1)
         excerpt = Excerpt.of(opened, num_frames=sample_frames, seed=seed)
     if batch_size > population.num_frames:
-        raise ValueError(f"no full batch: there are {population.num_frames} frames, and batch_size is {batch_size}")
+        raise ValueError(f"batch_size is {batch_size}, but there are only {population.num_frames} frames")
     memory = None if memory_bytes is None else memory_bytes // size
     if entries is None:
         chosen = default_entries(population, memory)
@@ -196,7 +196,7 @@ def _unbiased(method: Order | Model, least: float, most: float) -> Unbiased:
 
 
 def _frame_bytes(catalog: Catalog) -> int:
-    """Bytes of a frame as RGB, on average."""
+    """Returns the mean size of a frame as RGB, in bytes."""
     file = CatalogFile(catalog.path)
     pixels = file.numbers("width").astype(np.float64) * file.numbers("height")
     return round(3 * float(np.average(pixels, weights=catalog.num_frames)))

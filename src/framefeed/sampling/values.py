@@ -1,4 +1,4 @@
-"""``FrameValues``: numbers of frames, the user's own or mean luma of a sample."""
+"""``FrameValues``: a number per frame, given by the user or measured as mean luma."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["FrameValues", "measure_luma", "read_values"]
 
 COLUMNS = ("video", "frame", "value")
 
-# Of the sample for luma: enough groups for two digits of a correlation, few enough to be decoded in seconds.
+# Sample for luma: enough groups for two digits of a correlation, few enough to decode in seconds.
 NUM_VIDEOS = 64
-REACH = 64  # frames from a group's first on
-SIZE = (36, 64)  # a picture's mean needs no more
+REACH = 64  # frames from the start of a group
+SIZE = (36, 64)  # sufficient for the mean of a picture
 LUMA = np.array([0.299, 0.587, 0.114])
 
 
 @dataclass(frozen=True, eq=False)
 class FrameValues:
-    """A number for each of some frames of a catalog.
+    """One number for each of some frames of a catalog.
 
     Attributes:
-        videos: The number of each one's video.
-        frames: Its own number in the video.
-        values: The number itself.
-        groups: The group that it decodes with; groups of different videos have different numbers.
+        videos: Video number of each frame.
+        frames: Frame number in its video.
+        values: The number.
+        groups: Its group; groups of different videos have different numbers.
         skipped: Videos that could not be read, with reasons.
     """
 
@@ -49,7 +49,7 @@ class FrameValues:
 
     @classmethod
     def of(cls, catalog: Catalog, values: Mapping[str | int, ArrayLike]) -> FrameValues:
-        """From the numbers of all frames of some videos, by path or number; NaN is a frame that is not known.
+        """Creates values from the numbers of all frames of some videos, by path or number; NaN marks unknown frames.
 
         Raises:
             NotInCatalog: There is no such video.
@@ -61,12 +61,12 @@ class FrameValues:
             of_video = np.asarray(given, np.float64).reshape(-1)
             expected = catalog[number].num_frames
             if len(of_video) != expected:
-                raise ValueError(f"{key}: {len(of_video)} values for {expected} frames; NaN marks unknown ones")
+                raise ValueError(f"{key}: got {len(of_video)} values for {expected} frames; use NaN for unknown ones")
             videos.append(np.full(expected, number % len(catalog)))
             frames.append(np.arange(expected))
             numbers.append(of_video)
         if not videos:
-            raise ValueError("there are no values")
+            raise ValueError("no values given")
         return cls.at(catalog, np.concatenate(videos), np.concatenate(frames), np.concatenate(numbers))
 
     @classmethod
@@ -78,7 +78,7 @@ class FrameValues:
         values: NDArray[np.float64],
         skipped: tuple[str, ...] = (),
     ) -> FrameValues:
-        """From the numbers of single frames; those that are not known (NaN) are left out.
+        """Creates values from the numbers of single frames; unknown ones (NaN) are left out.
 
         Raises:
             FrameIndexError: A video has no such frame.
@@ -108,30 +108,30 @@ class FrameValues:
         return len(self.values)
 
     def correlation(self, *, seed: int = 0) -> Correlation:
-        """How much values of one group, and of one file, are alike.
+        """Estimates the correlation of values within groups and files.
 
         Raises:
-            ValueError: No group has two values, or all are the same.
+            ValueError: No group has two values, or all values are equal.
         """
         return estimate_correlation(self.values, self.videos, self.groups, self.frames, seed=seed)
 
 
 def _groups(table: PacketTable) -> NDArray[np.int64]:
-    """For each frame the number of its group in its video."""
+    """Returns the group number of each frame in its video."""
     starts = table.start[table.frames]
     return np.concatenate([[0], np.cumsum(np.diff(starts) != 0)])
 
 
 def read_values(path: str | os.PathLike[str], catalog: Catalog) -> FrameValues:
-    """Reads numbers of frames from a CSV or Parquet file with the columns ``video``, ``frame`` and ``value``.
+    """Reads frame values from a CSV or Parquet file with the columns ``video``, ``frame`` and ``value``.
 
     Args:
         path: The file.
-        catalog: The videos that are meant, by number or by any spelling of the path.
+        catalog: The videos, referred to by number or by any spelling of the path.
 
     Raises:
         SourceError: The file cannot be read.
-        InvalidFile: It is no such table.
+        InvalidFile: The file has another format.
         NotInCatalog: There is no such video.
         FrameIndexError: A video has no such frame.
     """
@@ -141,7 +141,7 @@ def read_values(path: str | os.PathLike[str], catalog: Catalog) -> FrameValues:
         frames = columns["frame"].to_numpy(zero_copy_only=False).astype(np.int64)
         values = columns["value"].to_numpy(zero_copy_only=False).astype(np.float64)
     except (ValueError, TypeError) as error:
-        raise InvalidFile(name, f"frame has to be whole numbers and value numbers ({error})") from error
+        raise InvalidFile(name, f"column frame must have integers, and value numbers ({error})") from error
     keys, places = np.unique(columns["video"].to_numpy(zero_copy_only=False), return_inverse=True)
     numbers = [_video_number(catalog, key) for key in keys.tolist()]
     videos = np.array(numbers, np.int64)[places.reshape(-1)]
@@ -168,20 +168,20 @@ def _read_columns(name: str) -> dict[str, Any]:
     except OSError as error:
         raise SourceError(name, f"cannot be read ({error.strerror or error})") from error
     except pa.ArrowException as error:
-        raise InvalidFile(name, f"no CSV or Parquet table ({str(error).splitlines()[0]})") from error
+        raise InvalidFile(name, f"is not a CSV or Parquet table ({str(error).splitlines()[0]})") from error
     missing = [column for column in COLUMNS if column not in table.column_names]
     if missing or not table.num_rows:
         what = f"lacks the column {missing[0]}" if missing else "has no rows"
-        raise InvalidFile(name, f"{what}; needed are video (path or number), frame and value")
+        raise InvalidFile(name, f"{what}; expected the columns video (path or number), frame and value")
     nulls = [column for column in COLUMNS[:2] if table[column].null_count]
     if nulls:
-        raise InvalidFile(name, f"{nulls[0]} is empty in some rows; only value may be")
+        raise InvalidFile(name, f"column {nulls[0]} has empty cells; only value may have them")
     return {column: table[column].combine_chunks() for column in COLUMNS}
 
 
 def _video_number(catalog: Catalog, key: Any) -> int:
     if isinstance(key, int):
-        _ = catalog[key]  # that there is one
+        _ = catalog[key]  # checks that it exists
         return key % len(catalog)
     return catalog.number_of(str(key))
 
@@ -193,19 +193,19 @@ def measure_luma(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FrameValues:
-    """Mean luma of frames of some groups of some videos, which are decoded for it.
+    """Measures the mean luma of frames of some groups of some videos, by decoding them.
 
-    Of each, two neighbouring groups are looked at and one that lies anywhere. Videos are chosen by their length, so
-    that each frame is as likely to be looked at as any other.
+    Uses two adjacent groups and a random one of each video. Videos are chosen by length, so that each frame is equally
+    likely to be used.
 
     Args:
         catalog: The videos.
-        num_videos: How many are looked at, at most.
-        seed: Chooses them and their groups.
-        progress: Is told how many are done, of how many.
+        num_videos: Largest number of videos to use.
+        seed: Seed of the choice of videos and groups.
+        progress: Called with the number of videos done, and their total.
 
     Raises:
-        FramefeedError: None of them can be read.
+        FramefeedError: None of the videos can be read.
     """
     rng = np.random.default_rng(seed)
     total = catalog.total_frames
@@ -231,7 +231,7 @@ def measure_luma(
 
 
 def _some_frames(table: PacketTable, times: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Frames of some random groups, so many times: of each the first ones, and others at growing distances."""
+    """Returns frames of some random groups: the first ones of each, and others at growing distances."""
     groups = _groups(table)
     firsts: NDArray[np.int64] = np.append(np.flatnonzero(np.diff(groups, prepend=-1)), len(groups))
     count = len(firsts) - 1

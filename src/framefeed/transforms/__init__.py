@@ -1,6 +1,6 @@
-"""Kornia's augmentations for batches of clips: all frames of a clip alike, and seeded for each sample.
+"""Kornia augmentations for batches of clips: equal for all frames of a clip, seeded for each sample.
 
-Needs Kornia: ``pip install framefeed[transforms]``. It is loaded when the first augmentation is made.
+Needs Kornia: ``pip install framefeed[transforms]``. It is imported with the first augmentation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``VideoAugmentation``: Kornia's augmentations on batches of clips."""
+"""``VideoAugmentation``: Kornia augmentations on batches of clips."""
 
 from __future__ import annotations
 
@@ -20,39 +20,38 @@ Treatment = Literal["all", "geometric"]
 
 _FLOATS = (torch.float32, torch.float64)
 _HALVES = (torch.float16, torch.bfloat16)
-# Larger than anything that is left of [0, 1] after a mean and a standard deviation, smaller than 255.
+# Above any value in [0, 1] after subtracting a mean and dividing by a standard deviation, below 255.
 _TOO_LARGE = 16.0
 
-# The random numbers come from torch's own generators, of which there is one for all threads.
+# Random numbers come from torch's global generators, which all threads share.
 _one_at_a_time = threading.Lock()
 
 
 class VideoAugmentation:
-    """Kornia's augmentations on batches of clips, on whatever device the batch is.
+    """Kornia augmentations on batches of clips, on the batch's device.
 
-    All frames of a clip get the same random numbers, and each sample its own. These depend on the seed, the epoch and
-    the sample, and on nothing else: not on the sample's place, its neighbours, the batch's size or the number of
-    ranks. Samples are worked on one by one, so the result does not depend on those either. torch's generators are left
-    as they were, and gradients are not recorded.
+    All frames of a clip share the same random numbers; each sample has its own. They depend only on the seed, the epoch
+    and the sample: not on the sample's position or neighbours, the batch size or the number of ranks. Samples are
+    processed one by one. torch's generators are restored, and gradients are not recorded.
 
     Clips are (N, F, C, H, W): ``dimension_order="fchw"``. Values are floats in [0, 1] (``normalized=True``) or uint8,
-    which are computed in float32 and rounded. Half and bfloat16 are computed in float32 too. Results have the type
-    that was given, in new memory. Subtract means after it, or with ``kornia.augmentation.Normalize`` as the last one.
+    which are computed in float32 and rounded. Half and bfloat16 are computed in float32 too. Results have the input's
+    dtype, in new memory. Subtract means afterwards, or with ``kornia.augmentation.Normalize`` as the last step.
 
     Args:
-        augmentations: Of ``kornia.augmentation``, for single pictures, or a ``VideoSequential`` of these. They keep
-            their probability ``p``.
-        seed: Of all random numbers.
-        keys: Which tensors of a batch are changed, all with the same random numbers; None for all. By name
-            ``"all"``, or ``"geometric"`` for those that are moved and keep their colours: ``{"input": "all",
-            "target": "geometric"}``. They may differ in size where an augmentation draws relative to it (flips,
-            ``RandomAffine``, ``RandomRotation``, ``RandomPerspective``, colours); others, such as crops, raise. Blurs
-            are in pixels of each.
+        augmentations: Augmentations of ``kornia.augmentation`` for single pictures, or a ``VideoSequential`` of them.
+            They keep their probability ``p``.
+        seed: Seed of all random numbers.
+        keys: Tensors of a batch to augment, all with the same random numbers; None for all. By name ``"all"``, or
+            ``"geometric"`` for those that are moved but keep their colours: ``{"input": "all", "target":
+            "geometric"}``. They may differ in size if an augmentation draws relative to it (flips, ``RandomAffine``,
+            ``RandomRotation``, ``RandomPerspective``, colours); others, such as crops, raise. Blurs are in pixels of
+            each.
 
     Raises:
         MissingBackend: Kornia is not installed.
-        TypeError: Something is no augmentation of single pictures.
-        ValueError: An argument is not possible.
+        TypeError: An argument is not an augmentation of single pictures.
+        ValueError: An argument is invalid.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class VideoAugmentation:
     ) -> None:
         self._steps = make_steps(augmentations)
         if not self._steps:
-            raise ValueError("give at least one augmentation")
+            raise ValueError("augmentations is empty: pass at least one")
         self.seed = whole_number("seed", seed)
         self.keys = None if keys is None else _treatments(keys)
         self._seen: set[str] = set()
@@ -79,21 +78,21 @@ class VideoAugmentation:
     def __call__(
         self, batch: Tensor | Mapping[str, Any], *, epoch: int, samples: Sequence[Sample] | Tensor | None = None
     ) -> Tensor | dict[str, Any]:
-        """The batch, augmented. The one that was given is not changed.
+        """Returns the augmented batch; the input is not changed.
 
         Args:
-            batch: Clips, or a dict of these as ``VideoLoader`` gives it.
-            epoch: The number of the epoch: ``loader.epoch``.
-            samples: For each clip its sample: a number, or the file's name and the first frame. None takes the labels
-                that ``sample_label`` or ``SampleLabels`` has made.
+            batch: Clips, or a dict of them as from ``VideoLoader``.
+            epoch: Number of the epoch: ``loader.epoch``.
+            samples: Sample of each clip: a number, or file name and first frame. None uses the labels made by
+                ``sample_label`` or ``SampleLabels``.
 
         Raises:
-            TypeError: The values are neither floats nor uint8.
-            ValueError: Shapes, values or samples do not fit.
+            TypeError: Values are neither floats nor uint8.
+            ValueError: Shapes, values or samples do not match.
         """
         if isinstance(batch, Tensor):
             if samples is None:
-                raise ValueError("a tensor does not say which samples it has: give samples=")
+                raise ValueError("a tensor has no labels: pass samples=")
             return self._augment({"batch": batch}, {"batch": "all"}, list(_plain(samples)), epoch)["batch"]
         treatments = self.keys or {name: "all" for name in batch if name != LABELS}
         for name in treatments:
@@ -112,7 +111,7 @@ class VideoAugmentation:
             self._check(name, tensor, len(samples))
         devices = {tensor.device for tensor in clips.values()}
         if len(devices) > 1:
-            raise ValueError(f"tensors of a batch have to be on one device, got {', '.join(sorted(map(str, devices)))}")
+            raise ValueError(f"tensors of a batch must be on one device, got {', '.join(sorted(map(str, devices)))}")
         device = devices.pop()
         results: dict[str, Tensor] = {}
         with (
@@ -137,21 +136,21 @@ class VideoAugmentation:
     def _check(self, name: str, tensor: Tensor, num_samples: int) -> None:
         if tensor.ndim != 5 or tensor.shape[2] not in (1, 3):
             raise ValueError(
-                f"{name!r} has the shape {tuple(tensor.shape)}; clips are (batch, frames, channels, height, width) "
+                f"{name!r} has the shape {tuple(tensor.shape)}; expected (batch, frames, channels, height, width) "
                 'with 1 or 3 channels: dimension_order="fchw"'
             )
         if not tensor.numel():
-            raise ValueError(f"{name!r} is empty: it has the shape {tuple(tensor.shape)}")
+            raise ValueError(f"{name!r} is empty: its shape is {tuple(tensor.shape)}")
         if len(tensor) != num_samples:
-            raise ValueError(f"{name!r} has {len(tensor)} clips, and there are {num_samples} samples")
+            raise ValueError(f"{name!r} has {len(tensor)} clips, but there are {num_samples} samples")
         if tensor.dtype not in (*_FLOATS, *_HALVES, torch.uint8):
-            raise TypeError(f"{name!r} is {tensor.dtype}; possible: float, half, bfloat16 and uint8")
+            raise TypeError(f"{name!r} is {tensor.dtype}; expected float, half, bfloat16 or uint8")
         if tensor.dtype != torch.uint8 and name not in self._seen:  # once: it waits for the GPU
             largest = float(tensor.detach().amax())
             if largest > _TOO_LARGE:
                 raise ValueError(
-                    f"{name!r} has values up to {largest:g}; augmentations need [0, 1]: give ProcessDesc("
-                    'normalized=True), or type="byte"'
+                    f"{name!r} has values up to {largest:g}; augmentations need [0, 1]: use "
+                    'ProcessDesc(normalized=True) or type="byte"'
                 )
             self._seen.add(name)
 
@@ -164,7 +163,7 @@ def _treatments(keys: str | Iterable[str] | Mapping[str, Treatment]) -> dict[str
         raise ValueError("keys is empty: name at least one tensor, or leave it out for all")
     for name, treatment in treatments.items():
         if treatment not in ("all", "geometric"):
-            raise ValueError(f'keys[{name!r}] is "all" or "geometric", not {treatment!r}')
+            raise ValueError(f'keys[{name!r}] must be "all" or "geometric", got {treatment!r}')
     return treatments
 
 
@@ -177,11 +176,11 @@ def _plain(samples: Sequence[Sample] | Tensor) -> Sequence[Sample]:
 
 def _labelled(batch: Mapping[str, Any]) -> list[Sample]:
     labels = batch.get(LABELS)
-    # Only these: other labels may be numbers of classes.
+    # Only these: other labels may be class numbers.
     if not isinstance(labels, list) or not all(isinstance(label, SampleLabel) for label in labels):
         raise ValueError(
-            "the batch does not say which samples it has: give samples=, or make the dataset with "
-            "get_label=sample_label, or SampleLabels(get_label) for labels of your own"
+            "the batch has no sample labels: pass samples=, or create the dataset with get_label=sample_label, or with "
+            "SampleLabels(get_label) for labels of your own"
         )
     return list(labels)
 
@@ -193,12 +192,12 @@ def _to_float(clip: Tensor) -> Tensor:
 
 
 def _store(results: dict[str, Tensor], name: str, row: int, clip: Tensor, given: Tensor) -> None:
-    """Puts a clip into its place, in the type of the batch that was given."""
+    """Stores a clip in the result, with the input's dtype."""
     if name not in results:
         results[name] = torch.empty((len(given), *clip.shape), dtype=given.dtype, device=given.device)
     if clip.shape != results[name].shape[1:]:
         raise ValueError(
-            f"samples of {name!r} come out in different sizes: {tuple(clip.shape)} and "
+            f"samples of {name!r} have different output sizes: {tuple(clip.shape)} and "
             f"{tuple(results[name].shape[1:])}; augmentations that change the size need p=1"
         )
     if given.dtype == torch.uint8:

@@ -1,4 +1,4 @@
-"""Which sample is which, and the random numbers that belong to it."""
+"""Sample labels, and random seeds derived from samples."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from framefeed.plan.randomness import keys, whole_number
 __all__ = ["Sample", "SampleLabel", "SampleLabels", "sample_keys", "sample_label"]
 
 Sample = int | tuple[Any, ...]
-"""A sample's number, or its file's name and its first frame, and anything behind these."""
+"""A sample number, or file name and first frame, optionally followed by anything."""
 
-# So that sample 5 and a file whose hash is 5 have nothing in common.
+# Separates sample 5 from a file whose hash is 5.
 _NUMBERED, _NAMED = 0, 1
 
 
 class SampleLabel(NamedTuple):
-    """A label that says which sample it belongs to.
+    """A label that identifies its sample.
 
     Attributes:
         filename: The sample's file.
-        frame_index: The number of its first frame.
-        label: What the dataset's user has to say of it.
+        frame_index: Number of its first frame.
+        label: The user's own label.
     """
 
     filename: str
@@ -38,36 +38,36 @@ class SampleLabel(NamedTuple):
 
 @dataclass(frozen=True)
 class SampleLabels:
-    """A ``get_label`` for ``VideoDataset`` whose labels are ``SampleLabel``.
+    """``get_label`` for ``VideoDataset`` that returns ``SampleLabel``.
 
     Args:
-        get_label: Makes what is put into ``label``; None leaves that empty.
-        root: Names are given relative to this folder, so that they are the same where the videos lie elsewhere.
+        get_label: Creates ``label``; None leaves it empty.
+        root: Folder that file names are relative to, so that they are equal if the videos are elsewhere.
     """
 
     get_label: GetLabel | None = None
     root: str | os.PathLike[str] | None = None
 
     def __call__(self, filename: str, frame_index: int, changes: Mapping[str, Changes]) -> SampleLabel:
-        """The label of the sample that begins with that frame."""
+        """Returns the label of the sample that starts at that frame."""
         name = filename if self.root is None else os.path.relpath(filename, self.root)
         label = None if self.get_label is None else self.get_label(filename, frame_index, changes)
         return SampleLabel(name, frame_index, label)
 
 
 def sample_label(filename: str, frame_index: int, changes: Mapping[str, Changes]) -> SampleLabel:
-    """A ``get_label`` for ``VideoDataset`` that says which sample it is, and nothing else."""
+    """``get_label`` for ``VideoDataset`` that only identifies the sample."""
     return SampleLabel(filename, frame_index)
 
 
 def sample_keys(count: int, seed: int, epoch: int, sample: Sample) -> list[int]:
-    """Seeds for torch that are a function of seed, epoch and sample; as many as are asked for.
+    """Returns torch seeds as a function of seed, epoch and sample.
 
     Args:
-        count: How many; fewer are the first of more.
-        seed: The seed of the run.
-        epoch: The number of the epoch.
-        sample: Which sample.
+        count: Number of seeds; a smaller number gives a prefix.
+        seed: Seed of the run.
+        epoch: Number of the epoch.
+        sample: The sample.
     """
     kind, number = _identity(sample)
     return [int(key) >> 1 for key in keys(count, seed, epoch, kind, number)]  # torch takes 63 bits on all devices
@@ -79,5 +79,5 @@ def _identity(sample: Sample) -> tuple[int, int]:
             name, frame = os.fsencode(sample[0]), operator.index(sample[1])
             digest = blake2b(name + b"\0" + str(frame).encode(), digest_size=8).digest()
             return _NAMED, int.from_bytes(digest, "little")
-        raise TypeError(f"a sample is a number or (filename, frame_index), got {sample!r}")
+        raise TypeError(f"a sample must be a number or (filename, frame_index), got {sample!r}")
     return _NUMBERED, whole_number("a sample", sample)

@@ -1,4 +1,4 @@
-"""Kornia, loaded when it is needed."""
+"""Lazy import of Kornia."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["kornia_augmentation"]
 
 @functools.cache
 def kornia_augmentation() -> Any:
-    """The module ``kornia.augmentation``.
+    """Imports ``kornia.augmentation``.
 
     Raises:
         MissingBackend: Kornia is not installed, or cannot be loaded.
@@ -22,6 +22,6 @@ def kornia_augmentation() -> Any:
     except ImportError as error:
         raise MissingBackend(
             "kornia",
-            f"cannot be loaded ({error}); augmentations need it, and Python 3.11: pip install framefeed[transforms]",
+            f"cannot be loaded ({error}); augmentations need Kornia and Python 3.11: pip install framefeed[transforms]",
         ) from error
     return kornia.augmentation

@@ -1,4 +1,4 @@
-"""A usual set of augmentations, as an example of what can be put together."""
+"""A standard set of augmentations."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def standard_video_augmentations(
     hue: float = 0.02,
     blur: float = 0.2,
 ) -> list[Any]:
-    """Flip left to right, small affine change, colour jitter and blur, for ``VideoAugmentation(*these)``.
+    """Returns a horizontal flip, small affine change, colour jitter and blur, for ``VideoAugmentation(*these)``.
 
     Args:
-        flip: Share of the clips that are flipped.
-        degrees: Clips are turned by up to so much, either way.
-        translate: They are moved by up to this part of their size.
-        scale: They are made larger or smaller by up to this part.
-        color: Brightness, contrast and saturation change by up to this part.
-        hue: Hue changes by up to this part of the circle.
-        blur: Share of the clips that are blurred.
+        flip: Probability of a flip.
+        degrees: Largest rotation, either way.
+        translate: Largest shift, as a fraction of the size.
+        scale: Largest change of size, as a fraction.
+        color: Largest change of brightness, contrast and saturation, as a fraction.
+        hue: Largest change of hue, as a fraction of the circle.
+        blur: Probability of a blur.
 
     Raises:
         MissingBackend: Kornia is not installed.

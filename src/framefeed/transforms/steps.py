@@ -1,4 +1,4 @@
-"""One of Kornia's augmentations, applied to one sample."""
+"""Application of one Kornia augmentation to one sample."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from framefeed.transforms.library import kornia_augmentation
 
 __all__ = ["Step", "make_steps", "own_randomness"]
 
-# These draw in parts of the frame's size and multiply by it.
+# These draw in fractions of the frame's size and multiply by it.
 _RELATIVE = ("RandomAffine", "RandomPerspective", "RandomShear", "RandomTranslate")
 # These mean the same for frames of any shape.
 _FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 
 
 def make_steps(augmentations: Sequence[Any]) -> list[Step]:
-    """One step for each augmentation; those of a ``VideoSequential`` are taken out of it.
+    """Returns one step for each augmentation, with ``VideoSequential`` unpacked.
 
     Raises:
-        TypeError: Something is no augmentation of single pictures.
-        ValueError: It is set up in a way that is not possible here.
+        TypeError: An argument is not an augmentation of single pictures.
+        ValueError: It has an unsupported setting.
     """
     return [Step(augmentation) for given in augmentations for augmentation in _unpacked(given)]
 
@@ -34,30 +34,30 @@ def _unpacked(given: Any) -> list[Any]:
     kornia = kornia_augmentation()
     if isinstance(given, kornia.VideoSequential):
         if not given.same_on_frame:
-            raise ValueError("VideoSequential: same_on_frame=False changes each frame in another way; leave it out")
+            raise ValueError("VideoSequential: same_on_frame=False is not supported: all frames of a clip change alike")
         if given.random_apply:
-            raise ValueError("VideoSequential: random_apply is not possible here; give each augmentation its own p")
+            raise ValueError("VideoSequential: random_apply is not supported; give each augmentation its own p")
         return [augmentation for child in given.children() for augmentation in _unpacked(child)]
     if not isinstance(given, kornia.AugmentationBase2D):
         raise TypeError(
-            f"{type(given).__name__} is none of Kornia's augmentations of single pictures; possible: subclasses of "
-            "kornia.augmentation.AugmentationBase2D, and VideoSequential of these"
+            f"{type(given).__name__} is not a Kornia augmentation of single pictures; expected a subclass of "
+            "kornia.augmentation.AugmentationBase2D, or a VideoSequential of them"
         )
-    # Some that are not random at all set it themselves.
+    # Some that are not random set it themselves.
     if given.same_on_batch and "same_on_batch" in signature(type(given)).parameters:
-        raise ValueError(f"{type(given).__name__}: same_on_batch=True is not possible: each sample has its own numbers")
+        raise ValueError(f"{type(given).__name__}: same_on_batch=True is not supported: numbers are per sample")
     return [given]
 
 
 class Step:
-    """An augmentation that treats all frames of a clip alike.
+    """An augmentation that changes all frames of a clip alike.
 
     Args:
-        augmentation: One of Kornia's, for single pictures.
+        augmentation: A Kornia augmentation of single pictures.
 
     Attributes:
         name: Its name.
-        geometric: Whether it moves pixels, and does not only change their colours.
+        geometric: True if it moves pixels, not only changes their colours.
     """
 
     def __init__(self, augmentation: Any) -> None:
@@ -72,10 +72,10 @@ class Step:
         self._checked: set[tuple[torch.Size, torch.device]] = set()
 
     def run(self, clips: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
-        """The clips (F, C, H, W) of one sample, changed alike.
+        """Augments the clips (F, C, H, W) of one sample alike.
 
         Raises:
-            ValueError: That is not possible for clips of these sizes, or not for all their frames.
+            ValueError: The augmentation cannot treat clips of these sizes, or all of their frames, alike.
         """
         first = next(iter(clips))
         for name, clip in clips.items():
@@ -91,17 +91,17 @@ class Step:
         _seed(clip.device, seed)
         drawn = self._sequence.forward_parameters(torch.Size((1, *clip.shape)))
         if self._can_skip and not drawn[0].data["batch_prob"].any():
-            return clip  # Kornia would compute it all, and throw it away
+            return clip  # Kornia would compute the result and discard it
         changed: Tensor = self._sequence(clip[None], params=drawn)[0]
         return changed
 
     def _check_frames(self, clip: Tensor, seed: int) -> None:
-        """Kornia leaves it to each augmentation whether it knows of frames: two equal ones have to stay equal."""
+        """Checks that equal frames stay equal: Kornia leaves support for frames to each augmentation."""
         _seed(clip.device, seed)
         pair = clip[:1].expand(2, *clip.shape[1:])[None]
         drawn = self._sequence.forward_parameters(pair.shape)
         for item in drawn:
-            item.data["batch_prob"] = torch.ones_like(item.data["batch_prob"])  # whatever p is
+            item.data["batch_prob"] = torch.ones_like(item.data["batch_prob"])  # regardless of p
         before = _states(clip.device)
         one, other = self._sequence(pair, params=drawn)[0]
         if not (
@@ -113,7 +113,7 @@ class Step:
     def _check_alike(self, first: str, clip: Tensor, second: str, other: Tensor, seed: int) -> None:
         pair = f"{first!r} of {_size(clip)} and {second!r} of {_size(other)}"
         if self.geometric and not self._flips and not _proportional(clip, other):
-            raise ValueError(f"{self.name} cannot change {pair} alike: their sides are not in proportion")
+            raise ValueError(f"{self.name} cannot change {pair} alike: their aspect ratios differ")
         if self._relative or _equal(self._draw(clip, seed), self._draw(other, seed)):
             return
         what = (
@@ -131,7 +131,7 @@ class Step:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Leaves torch's generators as they were, on the CPU and on that device: Kornia has none of its own."""
+    """Restores torch's generators on the CPU and on that device afterwards: Kornia has none of its own."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         yield
@@ -159,7 +159,7 @@ def _equal(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 
 def _proportional(clip: Tensor, other: Tensor) -> bool:
-    """Whether one is the other scaled, with sides rounded to whole pixels."""
+    """Returns True if one size is a scaled version of the other, rounded to whole pixels."""
     (height, width), (high, wide) = sorted([clip.shape[-2:], other.shape[-2:]])
     return abs(height * wide - high * width) <= max(high, wide)
 

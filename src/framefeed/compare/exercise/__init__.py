@@ -1,1 +1,1 @@
-"""The statistics and the cost of orders, measured on a training task."""
+"""Exercise: statistics and cost of orders, measured on a training task."""

@@ -1,4 +1,4 @@
-"""Runs the exercise: checks every way's frames, times all in turns, and puts their statistics beside."""
+"""Runs the exercise: checks frames of every strategy, times all in turns, and adds their statistics."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from framefeed.compare.exercise.exercise_clips import GOP, HEIGHT, WIDTH, write_
 from framefeed.compare.exercise.exercise_sources import (
     FRAME_BYTES,
     SIZE,
+    BatchReader,
     FramefeedSource,
     Material,
     PyavSource,
-    Source,
 )
 from framefeed.compare.provenance import machine, stamped, versions
 from framefeed.dataset.orders import Buffered, Chunked, Order, Sequential, Shuffle
 from framefeed.sampling import Entry, FrameValues, Model, OneFile, Population, SlidingWindow, memory_needed, study
 from framefeed.testing.scenes import read_frame
 
-__all__ = ["FORMAT", "OURS", "RUNS", "Exercise", "Way", "find_ways", "measured_effect", "prepare"]
+__all__ = ["FORMAT", "OURS", "RUNS", "BatchStrategy", "Exercise", "find_ways", "measured_effect", "prepare"]
 
 FORMAT = "framefeed exercise 1"
 OURS = "framefeed"
@@ -42,33 +42,33 @@ BUFFER = 1024
 SHARES = (0.0, 0.01, 0.1, 0.25)
 CHECKED_BATCHES = 2
 LEAST_BATCHES = 4
-MEASURED_BATCHES = 20_000  # for the variance of their means: 1 % of it
+MEASURED_BATCHES = 20_000  # determines the variance of their means to 1 %
 
 Report = Callable[[int, int, str], None]
 
 
 @dataclass
-class Way:
-    """One way to draw and read batches.
+class BatchStrategy:
+    """A strategy to draw and read batches.
 
     Attributes:
-        name: What it is called.
-        reader: Who reads.
-        entry: Its statistics and its cost.
-        make: Makes what reads.
+        name: Name in tables.
+        reader: Name of the reading library.
+        entry: Its sampling method and memory.
+        make: Creates its batch reader.
     """
 
     name: str
     reader: str
     entry: Entry
-    make: Callable[[], Source]
+    make: Callable[[], BatchReader]
     wrong: int | None = None
     rates: list[float] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     decoded: list[float] = field(default_factory=list)
 
     def result(self, batch_size: int) -> dict[str, Any]:
-        """For the document."""
+        """Returns the strategy's row of the document."""
         median = statistics.median(self.rates) if self.rates else None
         return {
             "name": self.name,
@@ -83,7 +83,7 @@ class Way:
 
 
 def prepare(folder: Path, num_files: int, batch_size: int, workers: int, report: Report) -> Material:
-    """Makes the files, where they are not there yet, and their catalog."""
+    """Creates missing files and their catalog."""
     files = write_files(
         folder, num_files, workers=workers, done=lambda done, total: report(done, total, "making files")
     )
@@ -91,15 +91,15 @@ def prepare(folder: Path, num_files: int, batch_size: int, workers: int, report:
     return Material(tuple(files), catalog, Population.of_catalog(catalog), batch_size, workers)
 
 
-def find_ways(material: Material) -> list[Way]:
-    """All ways, the usual ones in the order in which people try them."""
+def find_ways(material: Material) -> list[BatchStrategy]:
+    """Returns all strategies, in the order in which people usually try them."""
     count, workers = material.population.num_frames, material.workers
 
-    def pyav(name: str, method: Any, entry: Entry, processes: int) -> Way:
-        return Way(name, "PyAV", entry, lambda: PyavSource(material, method, workers=processes))
+    def pyav(name: str, method: Any, entry: Entry, processes: int) -> BatchStrategy:
+        return BatchStrategy(name, "PyAV", entry, lambda: PyavSource(material, method, workers=processes))
 
-    def ours(order: Order, memory: int, name: str) -> Way:
-        return Way(name, OURS, Entry(order, memory), lambda: FramefeedSource(material, order.name, memory))
+    def ours(order: Order, memory: int, name: str) -> BatchStrategy:
+        return BatchStrategy(name, OURS, Entry(order, memory), lambda: FramefeedSource(material, order.name, memory))
 
     ways = [
         pyav("one file", OneFile(), Entry(OneFile()), 0),
@@ -125,19 +125,26 @@ class Exercise:
     """The exercise.
 
     Args:
-        material: What to read.
-        ways: Which ways.
-        output: The JSON file; written after every step, always complete.
-        seconds: Of a timing, where it need not be a whole epoch.
-        repeat: Timings of each way.
-        command: How it was started, for the document.
+        material: The files to read.
+        ways: The strategies.
+        output: The JSON file, rewritten after every step, always complete.
+        seconds: Duration of a timing, unless it needs a whole epoch.
+        repeat: Number of timings of each strategy.
+        command: The command line, for the document.
 
     Attributes:
         document: The results so far.
     """
 
     def __init__(
-        self, material: Material, ways: Sequence[Way], output: Path, *, seconds: float, repeat: int, command: str = ""
+        self,
+        material: Material,
+        ways: Sequence[BatchStrategy],
+        output: Path,
+        *,
+        seconds: float,
+        repeat: int,
+        command: str = "",
     ) -> None:
         self._material = material
         self._ways = ways
@@ -172,17 +179,17 @@ class Exercise:
         }
 
     def run(self, report: Report) -> None:
-        """Does all of it.
+        """Runs the exercise.
 
         Args:
-            report: Is told the steps done, the steps in all, and what is being done.
+            report: Called with the steps done, the total number of steps, and a description.
         """
         steps = 2 + len(self._ways) * (1 + self._repeat)
         try:
             report(0, steps, "mean luma of all frames")
             self._add_statistics()
             done = 2
-            sources: list[Source] = []
+            sources: list[BatchReader] = []
             try:
                 for way in self._ways:
                     report(done, steps, f"checking {way.reader}, {way.name}")
@@ -202,7 +209,7 @@ class Exercise:
             self._save()
 
     def _add_statistics(self) -> None:
-        """What is computed of each way, and what the mean luma of all frames makes of it."""
+        """Adds the computed statistics of each strategy, and measured ones from the mean luma of all frames."""
         material = self._material
         luma = mean_luma(material)
         values = FrameValues.of(material.catalog, dict(enumerate(luma)))
@@ -217,13 +224,13 @@ class Exercise:
         rows = []
         for way, row in zip(self._ways, found.as_json()["rows"], strict=True):
             effect = measured_effect(way.entry.method, material.population, numbers, material.batch_size)
-            if way.reader != OURS:  # the plan is not what they do
+            if way.reader != OURS:  # others do not follow the plan
                 row = {**row, **dict.fromkeys(("decoded_per_delivered", "memory_frames", "memory_bytes", "price"))}
             rows.append({**row, "measured_effect": effect})
         self._rows = rows
 
-    def _time(self, way: Way, source: Source) -> None:
-        """A whole epoch, or from the first batch on for as long as was asked for."""
+    def _time(self, way: BatchStrategy, source: BatchReader) -> None:
+        """Times a whole epoch, or the requested duration from the first batch on."""
         begin = time.perf_counter()
         first = last = begin
         count = 0
@@ -250,8 +257,8 @@ class Exercise:
         write(self._output, json.dumps(self.document, indent=1, allow_nan=False) + "\n", parents=True)
 
 
-def count_wrong(source: Source) -> int:
-    """How many frames of the first batches are not those that they should be; this also warms workers and caches."""
+def count_wrong(source: BatchReader) -> int:
+    """Counts wrong frames in the first batches; this also warms up workers and caches."""
     wrong = 0
     batches = source.batches(named=True)
     for frames, which in itertools.islice(batches, CHECKED_BATCHES):
@@ -263,7 +270,7 @@ def count_wrong(source: Source) -> int:
 
 
 def mean_luma(material: Material) -> list[NDArray[np.float64]]:
-    """Mean luma of every frame of every file."""
+    """Returns the mean luma of every frame of every file."""
     import framefeed
 
     found = []
@@ -277,7 +284,7 @@ def mean_luma(material: Material) -> list[NDArray[np.float64]]:
 def measured_effect(
     method: Order | Model, population: Population, values: NDArray[np.float64], batch_size: int, *, seed: int = 1
 ) -> float:
-    """Mean squared error of the means of many batches, by that of as many independent frames."""
+    """Returns the mean squared error of the means of many batches, relative to independent frames."""
     centred = values - values.mean()
     if isinstance(method, Model):
         parts = [method.draw(population, batch_size, 1000, seed + turn) for turn in range(MEASURED_BATCHES // 1000)]

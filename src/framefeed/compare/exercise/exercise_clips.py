@@ -1,4 +1,4 @@
-"""The exercise's files: small, many, and of different lengths. Frames carry their own number and their file's."""
+"""Files of the exercise: many small ones of different lengths. Frames carry their own and their file's number."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SHORTEST, SPAN = 60, 121
 
 
 def num_frames(file: int) -> int:
-    """Frames of a file: 60 to 180, all about equally often."""
+    """Returns the number of frames of a file: 60 to 180, roughly uniform."""
     return SHORTEST + 37 * file % SPAN
 
 
 def write_files(
     folder: Path, count: int, *, workers: int = 1, done: Callable[[int, int], None] = lambda files, total: None
 ) -> list[Path]:
-    """Writes those files that are not there yet.
+    """Writes missing files.
 
     Args:
-        folder: Where they are kept.
-        count: How many.
-        workers: Processes; one means this one.
-        done: Is told how many there are, of how many.
+        folder: Folder of the files.
+        count: Number of files.
+        workers: Number of processes; 1 uses this process.
+        done: Called with the number of files done, and their total.
     """
     paths = [folder / f"{number:04d}.mp4" for number in range(count)]
     todo = [(path, number) for number, path in enumerate(paths) if not path.exists()]
@@ -47,7 +47,7 @@ def write_files(
             for place, future in enumerate(as_completed(futures), start=1):
                 future.result()
                 done(count - len(todo) + place, count)
-        except BaseException:  # interrupted: what has been begun is finished, the rest is left for the next time
+        except BaseException:  # interrupted: finish started files, leave the rest to the next run
             pool.shutdown(cancel_futures=True)
             raise
     return paths

@@ -1,4 +1,4 @@
-"""How each way reads its batches: PyAV in torch's ``DataLoader`` as it is usually written, and framefeed's loader."""
+"""Batch readers of the exercise: PyAV in torch's ``DataLoader`` as commonly written, and framefeed's loader."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 from framefeed.sampling import OneFile, Population, SlidingWindow
 
-__all__ = ["FRAME_BYTES", "SIZE", "Batch", "FramefeedSource", "Material", "PyavSource", "Source"]
+__all__ = ["FRAME_BYTES", "SIZE", "Batch", "BatchReader", "FramefeedSource", "Material", "PyavSource"]
 
 SIZE = 224
 FRAME_BYTES = 3 * SIZE * SIZE
 PREFETCH = 2  # batches that each worker prepares ahead
 
 Batch = tuple[torch.Tensor, "NDArray[np.int64] | None"]
-"""Frames, (batch, 3, height, width) in 0..1; and for each the file and number that it should be, where known."""
+"""Frames, (batch, 3, height, width) in 0..1; and the expected file and frame number of each, where known."""
 
 Named = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Material:
-    """What all ways read.
+    """Inputs shared by all strategies.
 
     Attributes:
         files: The files.
-        catalog: Of them.
-        population: Of them.
-        batch_size: Frames of a batch.
-        workers: Worker processes, or threads.
+        catalog: Their catalog.
+        population: Their frames.
+        batch_size: Frames in a batch.
+        workers: Number of worker processes or threads.
     """
 
     files: tuple[Path, ...]
@@ -48,26 +48,26 @@ class Material:
     workers: int
 
 
-class Source(Protocol):
+class BatchReader(Protocol):
     """Reads batches."""
 
     whole: bool
-    """Whether only a whole epoch tells the rate."""
+    """True if only a whole epoch gives the rate."""
 
     def batches(self, *, named: bool = False) -> Iterator[Batch]:
-        """Batches from a fresh start.
+        """Yields batches from a fresh start.
 
         Args:
-            named: Whether to say which frames these should be, if that is any work.
+            named: Also yields the expected frames, if that costs extra work.
         """
         ...
 
     def decoded_per_delivered(self) -> float | None:
-        """Of the last start, where it is known."""
+        """Packets decoded per frame since the last start, if known."""
         ...
 
     def close(self) -> None:
-        """Ends workers."""
+        """Ends its workers."""
         ...
 
 
@@ -75,7 +75,7 @@ class Source(Protocol):
 
 
 class _File:
-    """A file that stays open; every request seeks."""
+    """An open file; every request seeks."""
 
     def __init__(self, path: Path) -> None:
         self._container = av.open(str(path))
@@ -85,14 +85,14 @@ class _File:
         self._step = duration // count
 
     def read(self, first: int, count: int) -> list[torch.Tensor]:
-        """Frames from one on: back to the keyframe before it, then forward."""
+        """Reads frames: seeks to the keyframe before the first, then decodes forward."""
         target = first * self._step
         self._container.seek(target, stream=self._stream)
         shown = (frame for frame in self._container.decode(self._stream) if (frame.pts or 0) >= target)
         return [_picture(frame) for frame in itertools.islice(shown, count)]
 
     def read_all(self) -> Iterator[torch.Tensor]:
-        """All frames in order."""
+        """Yields all frames in order."""
         self._container.seek(0, stream=self._stream)
         return map(_picture, self._container.decode(self._stream))
 
@@ -103,7 +103,7 @@ def _picture(frame: av.VideoFrame) -> torch.Tensor:
 
 @dataclass(eq=False)
 class _Runs(Dataset[Named]):
-    """Runs of frames by the number of their first one, counted through all files."""
+    """Runs of frames, by the number of their first frame, counted through all files."""
 
     files: tuple[Path, ...]
     starts: NDArray[np.int64]
@@ -124,8 +124,8 @@ class _Runs(Dataset[Named]):
 
 
 @dataclass(eq=False)
-class _InOrder(IterableDataset[Named]):
-    """All frames in order; a worker has files of its own."""
+class _SequentialFrames(IterableDataset[Named]):
+    """All frames in order; each worker reads its own files."""
 
     files: tuple[Path, ...]
 
@@ -138,8 +138,8 @@ class _InOrder(IterableDataset[Named]):
                     yield frame[None], torch.tensor([(file, number)])
 
 
-class _Numbers(Sampler[int]):
-    """Numbers of frames without end."""
+class _SampleNumbers(Sampler[int]):
+    """Endless frame numbers."""
 
     def __init__(self, draw: Callable[[int], NDArray[np.int64]]) -> None:
         self._draw = draw
@@ -155,9 +155,9 @@ class PyavSource:
     """torch's DataLoader over PyAV.
 
     Args:
-        material: What to read.
+        material: The files.
         method: ``"shuffle"``, ``"sequential"``, or a model.
-        workers: Worker processes; 0 for none.
+        workers: Number of worker processes; 0 for none.
     """
 
     whole = False
@@ -167,41 +167,41 @@ class PyavSource:
         count = population.num_frames
         length = method.window if isinstance(method, SlidingWindow) else 1
         if size % length:
-            raise ValueError(f"batch_size has to be a multiple of {length}, the frames of a run; got {size}")
+            raise ValueError(f"batch_size must be a multiple of the run length {length}, got {size}")
         ahead: dict[str, Any] = {}
-        if workers:  # forked from a process that has torch already and no threads
+        if workers:  # forked from a process that has loaded torch and has no threads
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload([__name__])
             ahead = {"prefetch_factor": PREFETCH, "persistent_workers": True, "multiprocessing_context": context}
         data: Any = _Runs(material.files, population.file_starts, length, count)
-        sampler: _Numbers | None = None
+        sampler: _SampleNumbers | None = None
         if method == "sequential":
-            data = _InOrder(material.files)
+            data = _SequentialFrames(material.files)
         elif isinstance(method, str):
-            sampler = _Numbers(lambda epoch: np.random.default_rng(epoch).permutation(count))
+            sampler = _SampleNumbers(lambda epoch: np.random.default_rng(epoch).permutation(count))
         else:
             model = method
-            sampler = _Numbers(lambda seed: model.draw(population, length, 1024, seed)[:, 0])
+            sampler = _SampleNumbers(lambda seed: model.draw(population, length, 1024, seed)[:, 0])
         self._loader: DataLoader[Any] | None = DataLoader(
             data, batch_size=size // length, sampler=sampler, num_workers=workers, drop_last=True, **ahead
         )
         self._workers = workers
 
     def batches(self, *, named: bool = False) -> Iterator[Batch]:
-        """Batches without end."""
+        """Yields batches endlessly."""
         assert self._loader is not None
         threads = torch.get_num_threads()
         if self._workers:
             torch.set_num_threads(1)  # the workers keep the CPUs busy
         try:
             for frames, which in self._loader:
-                # Here and not in the workers: less has to pass from process to process.
+                # Here, not in the workers: transfers less data between processes.
                 yield frames.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32).div_(255), which.flatten(0, 1).numpy()
         finally:
             torch.set_num_threads(threads)
 
     def decoded_per_delivered(self) -> float | None:
-        """Not known."""
+        """Unknown."""
         return None
 
     def close(self) -> None:
@@ -216,10 +216,10 @@ class FramefeedSource:
     """framefeed's loader.
 
     Args:
-        material: What to read.
-        order: Its name.
-        memory_frames: How many frames it may keep. Where it keeps any, only a whole epoch tells the rate: memory has to
-            fill up, and is used up at the end.
+        material: The files.
+        order: Name of the order.
+        memory_frames: Number of frames it may cache. With a cache, only a whole epoch gives the rate: the cache fills
+            up first, and is used up at the end.
     """
 
     def __init__(self, material: Material, order: str, memory_frames: int) -> None:
@@ -245,7 +245,7 @@ class FramefeedSource:
         )
 
     def batches(self, *, named: bool = False) -> Iterator[Batch]:
-        """An epoch."""
+        """Yields the batches of an epoch."""
         import framefeed
 
         loader = framefeed.VideoLoader(
@@ -266,8 +266,8 @@ class FramefeedSource:
             batches.close()
 
     def decoded_per_delivered(self) -> float | None:
-        """As the loader counts it."""
+        """As counted by the loader."""
         return self._decoded
 
     def close(self) -> None:
-        """Has nothing to end: every start has a loader of its own."""
+        """Does nothing: every start has a loader of its own."""

@@ -1,4 +1,4 @@
-"""What all kinds of models have in common."""
+"""Interface of model engines, and checks of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 
 from framefeed.errors import ModelError
-from framefeed.infer.layouts import Outputs
+from framefeed.infer.detection.layouts import Outputs
 
-__all__ = ["Engine", "Signature", "check_input", "named_outputs", "parse_names"]
+__all__ = ["ModelEngine", "Signature", "check_input", "named_outputs", "parse_names"]
 
 DTYPES = (torch.float32, torch.float16)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes: (batch, 3, height, width) of a type. None where any number will do, or none is known.
+    """Input of a model: (batch, 3, height, width). None stands for any value, or an unknown one.
 
     Attributes:
-        batch: Frames at a time.
+        batch: Frames in a batch.
         height, width: Size of the frames.
         dtype: ``torch.float32`` or ``torch.float16``.
-        names: Names of classes that came with the model.
-        max_batch: Most frames at a time, where ``batch`` is None and there is a limit.
+        names: Class names stored in the model.
+        max_batch: Largest batch, if ``batch`` is None and there is a limit.
     """
 
     batch: int | None = None
@@ -38,13 +38,13 @@ class Signature:
     max_batch: int | None = None
 
 
-class Engine(Protocol):
-    """A model that is ready to run.
+class ModelEngine(Protocol):
+    """A loaded model.
 
     Attributes:
-        name: Its file, or whatever it is called in errors.
-        signature: What it takes.
-        concurrent: Whether it may be run by several threads at a time.
+        name: Its file, or its name in errors.
+        signature: Its input.
+        concurrent: True if several threads may run it at the same time.
     """
 
     name: str
@@ -52,39 +52,39 @@ class Engine(Protocol):
     concurrent: bool
 
     def run(self, frames: Tensor) -> Outputs:
-        """Runs it. On a GPU it is launched on the current stream, and nobody waits for it.
+        """Runs the model. On a GPU it is launched on the current stream, without waiting.
 
         Args:
-            frames: (n, 3, height, width), contiguous, of the signature's type and on the model's device.
+            frames: (n, 3, height, width), contiguous, with the signature's dtype, on the model's device.
         """
 
 
 def check_input(model: object, found: str, shape: Sequence[Any], dtype: torch.dtype | None) -> Signature:
-    """The signature of a model by the shape and type of its input.
+    """Returns a model's signature from the shape and dtype of its input.
 
     Args:
-        model: What errors are about.
-        found: How the input is described in errors.
-        shape: What it says of each dimension; what is no number can be any.
-        dtype: Its type; None where it is another one than torch has.
+        model: Name of the model in errors.
+        found: Description of the input in errors.
+        shape: Its dimensions; values that are not numbers stand for any size.
+        dtype: Its dtype; None if torch does not have it.
 
     Raises:
-        ModelError: It is no batch of RGB frames.
+        ModelError: The input is not a batch of RGB frames.
     """
     sizes = [int(side) if isinstance(side, int) and side > 0 else None for side in shape]
     if len(sizes) != 4 or sizes[1] not in (3, None) or dtype not in DTYPES:
-        raise ModelError(model, f"it takes {found}; needed is (N, 3, height, width), float32 or float16")
+        raise ModelError(model, f"unsupported input {found}; expected (N, 3, height, width), float32 or float16")
     return Signature(sizes[0], sizes[2], sizes[3], dtype)
 
 
 def named_outputs(value: Any, model: object) -> list[tuple[str, Tensor]]:
-    """What a model has returned, as tensors with names.
+    """Converts a model's result to tensors with names.
 
-    A tensor, several, or a mapping of them; or, as torchvision's detectors do, for each frame a mapping with boxes,
-    scores and labels: these are filled up to equal length.
+    Accepts a tensor, several, or a mapping of them; or, as from torchvision's detectors, one mapping per frame with
+    boxes, scores and labels, which are padded to equal length.
 
     Raises:
-        ModelError: It is anything else.
+        ModelError: The result is anything else.
     """
     if isinstance(value, Tensor):
         return [("output", value)]
@@ -95,12 +95,12 @@ def named_outputs(value: Any, model: object) -> list[tuple[str, Tensor]]:
     elif isinstance(value, list | tuple) and value:
         if all(isinstance(part, Mapping) for part in value):
             return _stacked(value, model)
-        # YOLO modules add lists of feature maps to what counts.
+        # YOLO modules return additional lists of feature maps.
         tensors = [(f"output{place}", part) for place, part in enumerate(value) if isinstance(part, Tensor)]
         if tensors:
             return tensors
     raise ModelError(
-        model, f"it returned {_described(value)}; needed are tensors, or for each frame boxes, scores and labels"
+        model, f"it returned {_described(value)}; expected tensors, or boxes, scores and labels for each frame"
     )
 
 
@@ -114,9 +114,7 @@ def _stacked(frames: Sequence[Mapping[str, Any]], model: object) -> list[tuple[s
     try:
         parts = [(each["boxes"], each["scores"], each["labels"]) for each in frames]
     except KeyError as error:
-        raise ModelError(
-            model, f"what it returned for a frame has no {error}; needed are boxes, scores and labels"
-        ) from None
+        raise ModelError(model, f"it returned a frame without {error}; expected boxes, scores and labels") from None
     most = max(len(scores) for _, scores, _ in parts)
     boxes = parts[0][0].new_zeros((len(parts), most, 4))
     scores = parts[0][1].new_full((len(parts), most), -1.0)
@@ -128,7 +126,7 @@ def _stacked(frames: Sequence[Mapping[str, Any]], model: object) -> list[tuple[s
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Class names as exporters write them: ``{0: 'person', 1: 'car'}`` or a list; empty where it is neither."""
+    """Parses class names as exporters write them: ``{0: 'person', 1: 'car'}`` or a list; empty for other text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -11,33 +11,33 @@ import torch
 from torch import Tensor, nn
 
 from framefeed.errors import ModelError
+from framefeed.infer.detection.fit import parse_size
 from framefeed.infer.engines.base import DTYPES, Signature
 from framefeed.infer.engines.torch_program import TorchEngine
-from framefeed.infer.fit import parse_size
 
 __all__ = ["import_callable", "is_callable_name", "open_callable"]
 
 
 def is_callable_name(name: str) -> bool:
-    """Whether it is spelt ``module:name``, with nothing in it that a path has."""
+    """Returns True for ``module:name``, without characters of a path."""
     module, colon, attribute = name.partition(":")
     parts = [*module.split("."), *attribute.split(".")]
     return bool(colon) and all(part.isidentifier() for part in parts)
 
 
 def import_callable(name: str) -> Any:
-    """The function or class that ``module:name`` stands for; a class is called without arguments.
+    """Imports the function or class named ``module:name``; a class is called without arguments.
 
     Raises:
-        ModelError: There is none.
+        ModelError: It does not exist or fails.
     """
     module_name, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise ModelError(name, f"the module {module_name} cannot be imported ({error})") from error
-    except (Exception, SystemExit) as error:  # whatever is in it is run
-        raise ModelError(name, f"the module {module_name} cannot be imported ({_said(error)})") from error
+        raise ModelError(name, f"cannot import module {module_name} ({error})") from error
+    except (Exception, SystemExit) as error:  # importing runs arbitrary code
+        raise ModelError(name, f"cannot import module {module_name} ({_said(error)})") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ModelError(name, f"{module_name} has no {attribute}")
@@ -46,23 +46,23 @@ def import_callable(name: str) -> Any:
         try:
             found = found()
         except Exception as error:
-            raise ModelError(name, f"an object of this class cannot be made ({_said(error)})") from error
+            raise ModelError(name, f"cannot create an object of this class ({_said(error)})") from error
     if not callable(found):
-        raise ModelError(name, f"is a {type(found).__name__} and cannot be called")
+        raise ModelError(name, f"is a {type(found).__name__}, which cannot be called")
     return found
 
 
 def _said(error: BaseException) -> str:
-    """An error of somebody else's code, in one line."""
+    """Formats an error of user code in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def open_callable(call: Callable[[Tensor], Any], name: str, device: torch.device) -> TorchEngine:
-    """A callable as an engine. It may say what it takes by attributes ``image_size``, ``dtype`` and ``names``, and by
-    ``concurrent = True`` that several threads may call it at a time.
+    """Wraps a callable. It may declare its input by the attributes ``image_size``, ``dtype`` and ``names``, and thread
+    safety by ``concurrent = True``.
 
     Raises:
-        ModelError: What it says is not possible.
+        ModelError: An attribute is invalid.
     """
     if isinstance(call, nn.Module):
         call = call.to(device).eval()
@@ -72,11 +72,11 @@ def open_callable(call: Callable[[Tensor], Any], name: str, device: torch.device
         kinds = {each.dtype for each in call.parameters()} if isinstance(call, nn.Module) else set()
         dtype = torch.float16 if kinds == {torch.float16} else torch.float32
     if dtype not in DTYPES:
-        raise ModelError(name, f"its dtype is {dtype}; possible are torch.float32 and torch.float16")
+        raise ModelError(name, f"dtype must be torch.float32 or torch.float16, got {dtype}")
     size = getattr(said, "image_size", None)
     try:
         height, width = parse_size(size) if size is not None else (None, None)
     except (TypeError, ValueError) as error:
-        raise ModelError(name, f"its image_size cannot be used: {error}") from error
+        raise ModelError(name, f"invalid image_size: {error}") from error
     signature = Signature(None, height, width, dtype, tuple(getattr(said, "names", ())))
     return TorchEngine(name, call, signature, concurrent=getattr(said, "concurrent", False) is True)

@@ -1,4 +1,4 @@
-"""Which kind of model a file is, and where it runs."""
+"""Choice of engine and device for a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from framefeed.device import resolve_device
 from framefeed.errors import ModelError
-from framefeed.infer.engines.base import Engine
+from framefeed.infer.engines.base import ModelEngine
 from framefeed.infer.engines.call import import_callable, is_callable_name, open_callable
 from framefeed.infer.engines.onnx import OnnxEngine, runs_on_gpu
 from framefeed.infer.engines.torch_program import open_module, open_pt2, open_torchscript
@@ -25,14 +25,14 @@ _TENSORRT = (".engine", ".trt")
 
 
 def choose_device(device: str | torch.device, model: Any) -> torch.device:
-    """Where decoding and the model run.
+    """Returns the device for decoding and the model.
 
     Args:
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``, or ``"auto"`` for a GPU where one can be used, by the model too.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``, or ``"auto"`` for a GPU if decoding and the model can use one.
         model: The model.
 
     Raises:
-        MissingBackend: A GPU is asked for and cannot be used.
+        MissingBackend: The requested GPU cannot be used.
     """
     chosen = resolve_device(device)
     if device == "auto" and chosen.type == "cuda" and _suffix(model) == ".onnx" and not runs_on_gpu():
@@ -45,23 +45,23 @@ def _suffix(model: Any) -> str:
 
 
 def model_name(model: Any) -> str:
-    """What a model is called in errors and reports."""
+    """Returns the name of a model for errors and reports."""
     if isinstance(model, str | os.PathLike):
         return os.fsdecode(model)
     return f"{type(model).__module__}.{getattr(model, '__qualname__', type(model).__qualname__)}"
 
 
 def model_identity(model: Any) -> dict[str, str]:
-    """What has to be the same for a run to be gone on with: for files their content.
+    """Returns what must be equal to resume a run: for files, their content.
 
     Raises:
-        ModelError: It cannot be read.
+        ModelError: The file cannot be read.
     """
     name = model_name(model)
     if not isinstance(model, str | os.PathLike) or is_callable_name(name):
         return {"model": name}
     digest = sha256()
-    # Weights that are too large for an ONNX file lie beside it.
+    # Weights that are too large for an ONNX file are stored in files beside it.
     beside = [path for path in sorted(glob(escape(name) + "*")) if path in (f"{name}.data", f"{name}_data")]
     try:
         for path in (name, *beside):
@@ -80,30 +80,30 @@ def open_engine(
     trust_model: bool = False,
     provider: str = "cuda",
     num_threads: int = 0,
-) -> Engine:
+) -> ModelEngine:
     """Loads a model.
 
     Args:
         model: A file, ``"module:name"``, or a callable.
-        device: Where it runs.
-        trust_model: Whether the file may run code of its own while it is loaded.
-        provider: What runs ONNX models on a GPU: ``"cuda"`` or ``"tensorrt"``.
+        device: The device.
+        trust_model: Allows the file to run code of its own while loading.
+        provider: ONNX Runtime provider on a GPU: ``"cuda"`` or ``"tensorrt"``.
         num_threads: Threads of ONNX Runtime on the CPU, 0 for its default.
 
     Raises:
-        ModelError: It cannot be loaded, or takes no frames.
-        MissingBackend: What it needs is not installed.
+        ModelError: The model cannot be loaded, or does not take frames.
+        MissingBackend: A required library is not installed.
     """
     name = model_name(model)
     if not isinstance(model, str | os.PathLike):
         if not callable(model):
-            raise ModelError(name, f"a model is a file or can be called; possible: {KINDS}")
+            raise ModelError(name, f"must be a file or a callable; supported: {KINDS}")
         return open_callable(model, name, device)
     if is_callable_name(name):
         return open_callable(import_callable(name), name, device)
     suffix = _suffix(model)
     if not os.path.isfile(name):
-        raise ModelError(name, f"no such file; possible models: {KINDS}")
+        raise ModelError(name, f"no such file; supported models: {KINDS}")
     if suffix == ".onnx":
         return OnnxEngine(name, device, provider=provider, num_threads=num_threads)
     if suffix == ".pt2":
@@ -119,14 +119,14 @@ def open_engine(
             return open_module(name, device)
         raise ModelError(
             name,
-            "is pickled and no TorchScript: to load it would run whatever code is in it; export the model to .onnx or "
-            ".pt2 (torch.export.save), or, where you trust the file, give trust_model=True (--trust-model)",
+            "is a pickle, not TorchScript: loading it would run any code in it; export the model to .onnx or .pt2 "
+            "(torch.export.save), or, if you trust the file, pass trust_model=True (--trust-model)",
         )
-    raise ModelError(name, f"no kind of model that is known here; possible: {KINDS}")
+    raise ModelError(name, f"unknown model type; supported: {KINDS}")
 
 
 def _is_torchscript(path: str) -> bool:
-    """Whether an archive has TorchScript's code beside its constants."""
+    """Returns True if an archive contains TorchScript code."""
     try:
         records = torch._C.PyTorchFileReader(path).get_all_records()
     except RuntimeError:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from framefeed.errors import MissingBackend, ModelError
+from framefeed.infer.detection.layouts import Outputs
 from framefeed.infer.engines.base import check_input, parse_names
-from framefeed.infer.layouts import Outputs
 
 __all__ = ["OnnxEngine", "runs_on_gpu"]
 
@@ -32,25 +32,25 @@ def _onnxruntime() -> Any:
 
 
 def runs_on_gpu() -> bool:
-    """Whether this ONNX Runtime can use a GPU."""
+    """Returns True if the installed ONNX Runtime can use a GPU."""
     return _PROVIDERS["cuda"] in _onnxruntime().get_available_providers()
 
 
 class OnnxEngine:
-    """A session of ONNX Runtime.
+    """ONNX Runtime session.
 
-    On a GPU, inputs and outputs are bound where they are: nothing is copied, and the session works on the stream that
-    was current when it was made, if that is not the default one.
+    On a GPU, inputs and outputs are bound in place, without copies, and the session uses the stream that was current
+    when it was created, unless that was the default stream.
 
     Args:
         path: The file.
-        device: Where it runs.
-        provider: ``"cuda"`` or ``"tensorrt"``: what runs it on a GPU. TensorRT takes minutes to build its engine.
-        num_threads: Threads on the CPU.
+        device: The device.
+        provider: Provider on a GPU, ``"cuda"`` or ``"tensorrt"``. TensorRT takes minutes to build its engine.
+        num_threads: Number of threads on the CPU.
 
     Raises:
-        ModelError: It cannot be loaded, or takes no frames.
-        MissingBackend: ONNX Runtime is missing, or has no such provider.
+        ModelError: The model cannot be loaded, or does not take frames.
+        MissingBackend: ONNX Runtime or the provider is missing.
     """
 
     concurrent = True
@@ -64,19 +64,19 @@ class OnnxEngine:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = num_threads
         options.log_severity_level = 3
-        # Threads that wait for work would otherwise turn in circles, on CPUs that decode frames.
+        # Idle threads would otherwise spin, on CPUs that decode frames.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = self._providers(provider)
         try:
             self._session = runtime.InferenceSession(path, options, providers=providers)
-        except Exception as error:  # its errors have no common base that is documented
+        except Exception as error:  # its errors have no documented base class
             if not os.path.exists(path):
                 raise ModelError(path, "no such file") from None
             raise ModelError(path, f"ONNX Runtime cannot load it: {_first_line(error)}") from error
         inputs = self._session.get_inputs()
         found = ", ".join(f"{each.name} {each.shape} {each.type}" for each in inputs) or "nothing"
         if len(inputs) != 1:
-            raise ModelError(path, f"it takes {found}; needed is one input (N, 3, height, width)")
+            raise ModelError(path, f"unsupported input {found}; expected one input (N, 3, height, width)")
         self._input = inputs[0].name
         self._outputs = [each.name for each in self._session.get_outputs()]
         said = self._session.get_modelmeta().custom_metadata_map
@@ -95,7 +95,7 @@ class OnnxEngine:
             )
         stream = torch.cuda.current_stream(self._device).cuda_stream
         options = {"device_id": str(self._device.index or 0)}
-        if stream:  # the default stream cannot be given: then it works on one of its own, see below
+        if stream:  # the default stream cannot be passed: the session then uses its own, see below
             options["user_compute_stream"] = str(stream)
             self._shares_stream = True
         wanted = [_PROVIDERS["tensorrt"]] if provider == "tensorrt" else []
@@ -130,7 +130,7 @@ class OnnxEngine:
 
 
 class _OnDevice:
-    """Memory of ONNX Runtime's that torch can look at; torch keeps this object for as long as it does."""
+    """ONNX Runtime memory in a form that torch can view; torch keeps this object alive."""
 
     def __init__(self, value: Any) -> None:
         self._value = value

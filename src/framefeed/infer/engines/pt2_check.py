@@ -1,9 +1,9 @@
-"""Whether loading a ``.pt2`` file can run code that is in the file.
+"""Check of ``.pt2`` files for code that loading would run.
 
-``torch.export.load`` trusts what it reads: it unpickles without limits what it cannot unpickle within them, hands texts
-of the file to Python's compiler (guards, names of nodes, sizes by way of SymPy), and looks operators up by any name.
-Files that ``torch.export.save`` writes for a model of plain tensor operations need none of that. So before torch sees a
-file, everything in it is compared with what such files consist of.
+``torch.export.load`` trusts its input: it falls back to unrestricted unpickling, passes text of the file to Python's
+compiler (guards, node names, sizes through SymPy), and looks operators up by any name. Files that
+``torch.export.save`` writes for a model of plain tensor operations need none of that. So before torch opens a file,
+everything in it is compared with what such files contain.
 """
 
 from __future__ import annotations
@@ -21,69 +21,69 @@ from framefeed.errors import ModelError
 
 __all__ = ["check_pt2"]
 
-# Names of everything that such an archive has.
+# Files that every such archive has.
 _RECORD = re.compile(
     r"archive_format|archive_version|byteorder|\.data/\w+|models/model\.json|data/weights/weight_\d+"
     r"|data/constants/tensor_\d+|data/(weights/model_weights|constants/model_constants)_config\.json"
     r"|data/sample_inputs/model\.pt|extra/[^/]+"
 )
-# What archives had instead: of torch up to 2.7, and of 2.8.
+# Their names in torch up to 2.7, and in 2.8.
 _EARLIER = re.compile(r"serialized_exported_program\.json|[^/]*/data/(weights|constants)/model\.pt")
-# Names, types, devices: nothing with a bracket, a quote or an operator in it, which a call would need.
+# Names, types, devices: without brackets, quotes or operators, which a call would need.
 _NAME = re.compile(r"[\w.:/ -]*")
 _OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims|torchvision)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
 )
 _NOT_ALLOWED = re.compile(r"torch\.ops\.aten\.(from_file|save)\b|_operator\.(attrgetter|methodcaller|call)\b|.*__")
-# A size as SymPy prints it: Symbol('s41', positive=True, integer=True), FloorDiv(s0, 8), 2*s0 + 1 ...
+# A size as printed by SymPy: Symbol('s41', positive=True, integer=True), FloorDiv(s0, 8), 2*s0 + 1 ...
 _SIZE = re.compile(
     r"(?:\b(?:Symbol|Integer|Rational|Float|Mul|Add|Pow|Max|Min|Mod|PythonMod|FloorDiv|CeilDiv|IntTrueDiv|TruncToInt"
     r"|CleanDiv|ModularIndexing|Where|Eq|Ne|Le|Lt|Ge|Gt|And|Or|Not|Piecewise|ExprCondPair|positive|integer|nonnegative"
     r"|evaluate|True|False|oo|int_oo)\b|'[a-z]\d+'|\b[a-z]\d+\b|\b\d+(?:\.\d+)?\b|[-+*/%(),=<>&|~ ])*"
 )
-# What is asked of sizes before the model runs: (1 + L['x'].size()[3]) // 2 != 1
+# A guard on sizes, evaluated before the model runs: (1 + L['x'].size()[3]) // 2 != 1
 _GUARD = re.compile(
     r"(?:L\['\w+'\]|L\[\"\w+\"\]|\.size\(\)|\.dim\(\)|\.shape|\[\d+\]|\b\d+(?:\.\d+)?\b|\b(?:and|or|not|max|min)\b"
     r"|[-+*/%()<>=!, ])*"
 )
-# Only told to people, never looked up or compiled.
+# Only shown to people, never looked up or compiled.
 _REMARKS = ("metadata", "stack_trace", "torch_version")
 _TREES = ("in_spec", "out_spec")
 
 
 def check_pt2(path: str, data: bytes) -> None:
-    """Refuses a file that could run code of its own.
+    """Rejects a file that could run code of its own.
 
     Args:
-        path: What errors name.
+        path: Name in errors.
         data: The file's content.
 
     Raises:
-        ModelError: It could, or it is no such file.
+        ModelError: The file could run code, or has another format.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
         if any(_EARLIER.fullmatch(name) for name in names):
-            raise _refused(path, "it was saved by torch before 2.9, whose files cannot be checked")
+            raise _refused(path, "it was saved by torch before 2.9, which cannot be checked")
         reader = torch._C.PyTorchFileReader(io.BytesIO(data))
         records = set(reader.get_all_records())
     except (RuntimeError, zipfile.BadZipFile) as error:
-        raise ModelError(path, f"is no file of torch.export.save's: {str(error).splitlines()[0]}") from error
-    # Torch falls back to reading it as a plain archive: both ways have to see the same.
+        raise ModelError(path, f"is not a torch.export.save file: {str(error).splitlines()[0]}") from error
+    # Torch may fall back to reading it as a plain archive: both ways must see the same content.
     if len(names) != len(set(names)) or {name.partition("/")[2] for name in names} != records:
-        raise _refused(path, "its parts cannot be told apart")
+        raise _refused(path, "its parts are ambiguous")
     for name in sorted(records):
         if not _RECORD.fullmatch(name):
             raise _refused(path, f"it contains {name}")
     for name in ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json"):
         for entry in _parsed(path, reader, name).get("config", {}).values():
             if entry.get("use_pickle") or not re.fullmatch(r"(weight|tensor)_\d+", str(entry.get("path_name"))):
-                raise _refused(path, f"{name} names an object that is no plain tensor")
+                raise _refused(path, f"{name} names an object that is not a plain tensor")
     try:
         torch.load(io.BytesIO(reader.get_record("data/sample_inputs/model.pt")), weights_only=True, map_location="cpu")
     except Exception as error:
-        raise _refused(path, "its sample inputs are more than tensors") from error
+        raise _refused(path, "its sample inputs are not only tensors") from error
     for where, text in _texts(_parsed(path, reader, "models/model.json"), ""):
         _check_text(path, where, text)
 
@@ -92,14 +92,14 @@ def _parsed(path: str, reader: Any, name: str) -> dict[str, Any]:
     try:
         found = json.loads(reader.get_record(name))
     except (RuntimeError, ValueError, RecursionError) as error:
-        raise ModelError(path, f"is no file of torch.export.save's: {name} is missing or damaged") from error
+        raise ModelError(path, f"is not a torch.export.save file: {name} is missing or damaged") from error
     if not isinstance(found, dict):
-        raise ModelError(path, f"is no file of torch.export.save's: {name} is damaged")
+        raise ModelError(path, f"is not a torch.export.save file: {name} is damaged")
     return found
 
 
 def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """All texts in a piece of JSON, keys too, and what each belongs to."""
+    """Yields all strings in a JSON value, including keys, with their locations."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield "key", key
@@ -130,7 +130,7 @@ def _check_text(path: str, where: str, text: str) -> None:
 
 
 def _is_plain_tree(text: str) -> bool:
-    """Whether a text is JSON whose own texts are names, or JSON again."""
+    """Returns True if text is JSON whose strings are names, or JSON again."""
     try:
         parts = [part for _, part in _texts(json.loads(text), "")] if text else []
     except (ValueError, RecursionError):
@@ -141,6 +141,6 @@ def _is_plain_tree(text: str) -> bool:
 def _refused(path: str, what: str) -> ModelError:
     return ModelError(
         path,
-        f"to load it could run code that is in it ({what}); export the model to .onnx, or, where you trust the file, "
-        "give trust_model=True (--trust-model)",
+        f"loading it could run code in it ({what}); export the model to .onnx, or, if you trust the file, pass "
+        "trust_model=True (--trust-model)",
     )

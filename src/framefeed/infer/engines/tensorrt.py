@@ -1,4 +1,4 @@
-"""TensorRT engines, loaded when they are needed."""
+"""TensorRT engines; TensorRT is imported on first use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from framefeed.errors import MissingBackend, ModelError
+from framefeed.infer.detection.layouts import Outputs
 from framefeed.infer.engines.base import check_input
-from framefeed.infer.layouts import Outputs
 
 __all__ = ["TensorRTEngine"]
 
@@ -21,21 +21,21 @@ def _tensorrt() -> Any:
     except ImportError as error:
         raise MissingBackend(
             "tensorrt",
-            f"cannot be loaded ({error}); .engine and .trt models need the version that they were built with: "
-            "pip install tensorrt; or use the .onnx model that the engine was built from",
+            f"cannot be loaded ({error}); .engine and .trt models need the version that built them: pip install "
+            "tensorrt; or use the .onnx model of the engine",
         ) from error
     return tensorrt
 
 
 class TensorRTEngine:
-    """An engine that TensorRT has built for this kind of GPU.
+    """Engine built by TensorRT for this kind of GPU.
 
     Args:
         path: The file.
         device: The GPU.
 
     Raises:
-        ModelError: It cannot be loaded, or takes no frames.
+        ModelError: The engine cannot be loaded, or does not take frames.
         MissingBackend: TensorRT is not installed, or there is no GPU.
     """
 
@@ -43,19 +43,19 @@ class TensorRTEngine:
 
     def __init__(self, path: str, device: torch.device) -> None:
         if device.type != "cuda":
-            raise MissingBackend(path, "a TensorRT engine runs on a GPU only: device='cuda'")
+            raise MissingBackend(path, "TensorRT engines need a GPU: device='cuda'")
         trt = _tensorrt()
         self.name = path
         self._trt = trt
         self._device = device
-        # Host code in engines stays forbidden, as TensorRT has it by default.
+        # Host code in engines stays disabled, TensorRT's default.
         self._runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         try:
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
             raise ModelError(path, f"cannot be read: {error.strerror or error}") from error
-        # Ultralytics' exporter puts its description in front: the length of a JSON text, and the text.
+        # Ultralytics' exporter prepends a description: the length of a JSON text, and the text.
         length = int.from_bytes(data[:4], "little")
         if data[4:5] == b"{" and data[3 + length : 4 + length] == b"}":
             data = data[4 + length :]
@@ -63,8 +63,8 @@ class TensorRTEngine:
         if self._engine is None:
             raise ModelError(
                 path,
-                f"TensorRT {trt.__version__} cannot load it: it was built by another version or for another GPU; build "
-                "it again here, or use the .onnx model",
+                f"TensorRT {trt.__version__} cannot load it: it was built by another version or for another GPU; "
+                "rebuild it here, or use the .onnx model",
             )
         self._context = self._engine.create_execution_context()
         names = [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
@@ -72,11 +72,11 @@ class TensorRTEngine:
         self._outputs = [name for name in names if name not in inputs]
         found = ", ".join(f"{name} {tuple(self._engine.get_tensor_shape(name))}" for name in inputs) or "nothing"
         if len(inputs) != 1:
-            raise ModelError(path, f"it takes {found}; needed is one input (N, 3, height, width)")
+            raise ModelError(path, f"unsupported input {found}; expected one input (N, 3, height, width)")
         self._input = inputs[0]
         shape = tuple(self._engine.get_tensor_shape(self._input))
         signature = check_input(path, found, shape, self._dtype(self._input))
-        if signature.batch is None:  # it takes any number up to what it was built for
+        if signature.batch is None:  # any batch size up to the engine's limit
             largest = self._engine.get_tensor_profile_shape(self._input, 0)[2]
             signature = replace(signature, max_batch=int(largest[0]))
         self.signature = signature
@@ -94,7 +94,7 @@ class TensorRTEngine:
         for name in self._outputs:
             shape, dtype = tuple(context.get_tensor_shape(name)), self._dtype(name)
             if dtype is None or min(shape, default=0) < 0:
-                raise ModelError(self.name, f"its output {name} {shape} depends on its content or is of another type")
+                raise ModelError(self.name, f"its output {name} {shape} has a dynamic shape or an unsupported dtype")
             tensor = torch.empty(shape, dtype=dtype, device=self._device)
             context.set_tensor_address(name, tensor.data_ptr())
             found.append((name, tensor))

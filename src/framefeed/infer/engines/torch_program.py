@@ -1,4 +1,4 @@
-"""Programs of torch's: ``torch.export`` (.pt2), TorchScript, and whole modules where the user trusts them."""
+"""torch programs: ``torch.export`` (.pt2), TorchScript, and trusted pickled modules."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from framefeed.errors import ModelError
+from framefeed.infer.detection.layouts import Outputs
 from framefeed.infer.engines.base import Signature, check_input, named_outputs, parse_names
 from framefeed.infer.engines.pt2_check import check_pt2
-from framefeed.infer.layouts import Outputs
 
 __all__ = ["TorchEngine", "open_module", "open_pt2", "open_torchscript"]
 
 
 class TorchEngine:
-    """Something that torch can call.
+    """A torch callable.
 
     Args:
-        name: What it is called in errors.
+        name: Its name in errors.
         call: ``call(frames)``.
-        signature: What it takes.
-        concurrent: Whether it may be called by several threads at a time.
+        signature: Its input.
+        concurrent: True if several threads may call it at the same time.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class TorchEngine:
         self._call = call
 
     def run(self, frames: Tensor) -> Outputs:
-        """Calls it."""
+        """Calls the model."""
         try:
             with torch.inference_mode():
                 found = self._call(frames)
         except torch.OutOfMemoryError as error:
-            reason = f"the memory does not suffice for a batch {tuple(frames.shape)}; choose a smaller batch size"
+            reason = f"out of memory for a batch {tuple(frames.shape)}; use a smaller batch size"
             raise ModelError(self.name, reason) from error
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             lines = str(error).strip().splitlines()
@@ -54,15 +54,15 @@ class TorchEngine:
 
 
 def open_pt2(path: str, device: torch.device, *, trust: bool) -> TorchEngine:
-    """Loads what ``torch.export.save`` wrote.
+    """Loads a file written by ``torch.export.save``.
 
     Args:
         path: The file.
-        device: Where it runs.
-        trust: Whether it may run code of its own while it is loaded; otherwise it is checked before.
+        device: The device.
+        trust: Allows the file to run code of its own while loading; otherwise it is checked first.
 
     Raises:
-        ModelError: It cannot be loaded, takes no frames, or would run code of its own.
+        ModelError: The model cannot be loaded, does not take frames, or would run code of its own.
     """
     data = _read(path)
     if not trust:
@@ -79,17 +79,17 @@ def open_pt2(path: str, device: torch.device, *, trust: bool) -> TorchEngine:
     shapes = [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in wanted if "val" in node.meta]
     found = ", ".join(f"{_plain(shape)} {dtype}" for shape, dtype in shapes) or "nothing"
     if len(wanted) != 1 or len(shapes) != 1:
-        raise ModelError(path, f"it takes {found}; needed is one input (N, 3, height, width)")
+        raise ModelError(path, f"unsupported input {found}; expected one input (N, 3, height, width)")
     return TorchEngine(path, module, check_input(path, found, *shapes[0]))
 
 
 def open_torchscript(path: str, device: torch.device) -> TorchEngine:
-    """Loads what ``torch.jit.save`` wrote.
+    """Loads a file written by ``torch.jit.save``.
 
     Raises:
-        ModelError: It cannot be loaded.
+        ModelError: The model cannot be loaded.
     """
-    extra = {"config.txt": ""}  # what Ultralytics' exporter says of the model
+    extra = {"config.txt": ""}  # description by Ultralytics' exporter
     with _quietly(path, "torch.jit.load"):
         module = torch.jit.load(path, map_location=device, _extra_files=extra).eval()  # type: ignore[no-untyped-call]
     return TorchEngine(path, module, _signature(module, extra["config.txt"]))
@@ -99,19 +99,17 @@ def open_module(path: str, device: torch.device) -> TorchEngine:
     """Unpickles a whole module, which may run any code; ask the user first.
 
     Raises:
-        ModelError: It is no module.
+        ModelError: The file does not contain a module.
     """
     with _quietly(path, "torch.load"):
         module = torch.load(path, map_location=device, weights_only=False)
     if not isinstance(module, nn.Module):
-        raise ModelError(
-            path, f"it has a {type(module).__name__} and no module to call; export the model to .onnx or .pt2"
-        )
+        raise ModelError(path, f"contains a {type(module).__name__}, not a module; export the model to .onnx or .pt2")
     return TorchEngine(path, module.eval(), _signature(module, ""))
 
 
 def _signature(module: Any, config: str | bytes) -> Signature:
-    """What is known of a module that does not say what it takes."""
+    """Returns the signature of a module that does not declare one, from its exporter's description."""
     kinds = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
     dtype = torch.float16 if kinds == {torch.float16} else torch.float32
     try:
@@ -138,7 +136,7 @@ def _read(path: str) -> bytes:
 
 @contextlib.contextmanager
 def _quietly(path: str, what: str) -> Iterator[None]:
-    """Turns whatever a loader raises into an error that names the file, and leaves its advice out."""
+    """Converts a loader's errors to one that names the file, without the loader's advice."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,0 +1,1 @@
+"""Commands that compare: readers with each other, frames with a linear decode."""

@@ -1,0 +1,1 @@
+"""Model outputs to boxes: input fitting, output layouts, non-maximum suppression."""

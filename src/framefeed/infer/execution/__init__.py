@@ -1,0 +1,1 @@
+"""Execution of a run: segments, workers, batches in flight."""

@@ -1,0 +1,1 @@
+"""One source video to its prepared files: format, timeline, encoding, remuxing, checks."""

@@ -1,0 +1,1 @@
+"""GOP report: size and random-access cost of several keyframe distances."""

@@ -1,0 +1,1 @@
+"""Probabilities of frames and of pairs of frames, exact where possible, simulated otherwise."""
