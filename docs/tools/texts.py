@@ -49,9 +49,8 @@ def table(name: str, folder: Path = DOCS) -> str:
     if not file.exists():
         return NOT_MEASURED
     document = load(file.stem)
-    made_by = document["command"].partition(" --")[0]
     link = Path(os.path.relpath(file, folder)).as_posix()
-    return f"{TABLES[name](document)}\n\nFrom [{file.name}]({link}), made by `{made_by}`. {age(document)}"
+    return f"{TABLES[name](document)}\n\nFrom [{file.name}]({link}), which records the command. {age(document)}"
 
 
 def filled(text: str, folder: Path = DOCS) -> str:
