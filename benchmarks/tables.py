@@ -261,7 +261,7 @@ def _separation(document: Document) -> str:
     about = (
         f"Frames per second into a training loop, six cameras, four clips per batch, {f'{gpu}, ' if gpu else ''}"
         f"{_machine(document)}, medians. "
-        '"Cache" keeps packets in the main process.'
+        '"Cache" caches packets in the main process.'
     )
     return _page(about, ["loader", "frames/s"], rows)
 
