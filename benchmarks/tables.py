@@ -119,7 +119,7 @@ def training_numbers(document: Document) -> str:
         f"medians; the others in torch's `DataLoader` with two workers. framefeed {versions['framefeed']}, TorchCodec "
         f"{versions.get('torchcodec')}, decord2 {versions.get('decord2')}."
     )
-    head = ["frames/s", "groups of", *_FAMILIES[:3], "vs fastest", "decoded for each"]
+    head = ["frames/s", "GOP", *_FAMILIES[:3], "vs fastest", "decoded per delivered"]
     return _page(about, head, lines)
 
 
@@ -158,7 +158,7 @@ def readers_numbers(document: Document) -> str:
     gpu = f"{machine['gpu']['name']}, " if _on_gpu(document) else ""
     about = (
         f"{gpu}{_machine(document)}, {len(document['videos'])} clips of "
-        f"{document['videos'][0]['width']}x{document['videos'][0]['height']} (H.264, HEVC, VP9; groups of 12 to 250), "
+        f"{document['videos'][0]['width']}x{document['videos'][0]['height']} (H.264, HEVC, VP9; GOP 12 to 250), "
         f"geometric means of medians. {', '.join(names)}."
     )
     lines = []
@@ -203,10 +203,10 @@ def _budgets(document: Document) -> str:
     rows = []
     for name, readers in found.items():
         group = name.partition(",")[0].removeprefix("gop")
-        rows.append([f"groups of {group}", *(f"{readers[share]['decoded_per_delivered']:.1f}" for share in shares)])
+        rows.append([f"GOP {group}", *(f"{readers[share]['decoded_per_delivered']:.1f}" for share in shares)])
         rows.append(["frames/s", *(f"{readers[share]['median']:,.0f}" for share in shares)])
     head = ["memory for", *(share.partition(", ")[2].replace("%", " %") for share in shares)]
-    about = f"Packets decoded for each frame of an exact shuffle, {_machine(document)}, 40 files without B-frames."
+    about = f"Packets decoded per delivered frame of an exact shuffle; {_machine(document)}, 40 files without B-frames."
     return _page(about, head, rows)
 
 
@@ -219,11 +219,11 @@ def _store(document: Document) -> str:
         rows.append([_CONTAINERS[result["container"]], result["disk"], *rates, calls])
     setup = document["setup"]
     about = (
-        f"Random frames of {setup['files']} clips ({setup['clips']}), opened again for each frame, on "
-        f"{_machine(document)}; each question, open and read takes {setup['latency_ms']:g} ms longer than it does. "
-        '"Cached" is a disk that is not asked twice for the same during one request.'
+        f"Random frames of {setup['files']} clips ({setup['clips']}); each frame opens its file again. "
+        f"{_machine(document)}; each stat, open and read call takes {setup['latency_ms']:g} ms longer. "
+        '"Cached" is a disk that serves repeated calls of one request from a cache.'
     )
-    head = ["frames/s", "disk", "videos", "with a catalog", "store", "reads and questions for a frame"]
+    head = ["frames/s", "disk", "videos", "with a catalog", "store", "calls per frame (each source)"]
     return _page(about, head, rows)
 
 
@@ -241,13 +241,13 @@ def _catalog(document: Document) -> str:
         [f"indexing {build['files']:,} files, {name}", f"{statistics.median(times):.2f} s"]
         for name, times in build["seconds"].items()
     ]
-    rows.append(["size for each video", f"{build['bytes_a_video'] / 1000:.1f} kB"])
+    rows.append(["size per video", f"{build['bytes_a_video'] / 1000:.1f} kB"])
     for name, times in results["open"].items():
         number = f"{int(name.split()[0]):,} videos"
         rows.append([f"opening a catalog of {number}", f"{1000 * statistics.median(times['open_seconds']):.1f} ms"])
         found = 1000 * statistics.median(times["look_up_by_path_seconds"])
-        rows.append([f"looking one up by its path, of {number}", f"{found:.2f} ms"])
-    return _page(f"{_machine(document)}, medians.", ["catalogs", "takes"], rows)
+        rows.append([f"looking up a path among {number}", f"{found:.2f} ms"])
+    return _page(f"{_machine(document)}.", ["operation", "median"], rows)
 
 
 def _separation(document: Document) -> str:
@@ -259,9 +259,9 @@ def _separation(document: Document) -> str:
     ]
     gpu = document["machine"].get("gpu")
     about = (
-        f"Frames a second into a training loop, six cameras, four clips a batch, {f'{gpu}, ' if gpu else ''}"
+        f"Frames per second into a training loop, six cameras, four clips per batch, {f'{gpu}, ' if gpu else ''}"
         f"{_machine(document)}, medians. "
-        '"Cache" keeps packets in the main process.'
+        '"Cache" caches packets in the main process.'
     )
     return _page(about, ["loader", "frames/s"], rows)
 

@@ -1,9 +1,9 @@
-"""``python docs/tools/texts.py``: writes tables from benchmarks/results into the pages that have a place for them.
+"""``python docs/tools/texts.py``: writes tables from benchmarks/results between the markers of the pages.
 
-A place is ``<!-- table: training-2-cores -->``, with ``<!-- /table -->`` behind it; ``exercise-2-cores:study`` is one
-of several tables of a file. Each says whether it was measured with the code that is here, as does each line of the list
-in ``benchmarks/README.md``. A test compares. Help of commands is not kept in pages: ``<!-- help: index -->`` is filled
-in while the site is built.
+``<!-- table: training-2-cores -->`` and ``<!-- /table -->`` enclose a table; ``exercise-2-cores:study`` names one of
+several tables of a file. Each table states whether it was measured with the present code, as does each row of
+``benchmarks/README.md``. A test compares pages and results. Pages do not store the help of commands: the site build
+fills in ``<!-- help: index -->``.
 """
 
 from __future__ import annotations
@@ -33,29 +33,28 @@ Document = dict[str, Any]
 
 
 def load(name: str) -> Document:
-    """The numbers of a benchmark."""
+    """Reads the results of a benchmark."""
     document: Document = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
     return document
 
 
 def pages() -> list[Path]:
-    """The pages that can have tables."""
+    """Returns the pages that can have tables."""
     return [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 def table(name: str, folder: Path = DOCS) -> str:
-    """A table for pages of a folder, where it comes from, how old it is; a sentence where there is none yet."""
+    """Returns a table for pages of a folder, with its source and its age, or a sentence if it has no results yet."""
     file = RESULTS / f"{name.partition(':')[0]}.json"
     if not file.exists():
         return NOT_MEASURED
     document = load(file.stem)
-    made_by = document["command"].partition(" --")[0]
     link = Path(os.path.relpath(file, folder)).as_posix()
-    return f"{TABLES[name](document)}\n\nFrom [{file.name}]({link}), made by `{made_by}`. {age(document)}"
+    return f"{TABLES[name](document)}\n\nFrom [{file.name}]({link}), which records the command. {age(document)}"
 
 
 def filled(text: str, folder: Path = DOCS) -> str:
-    """A page of a folder with all its tables as they should be."""
+    """Fills in all tables of a page."""
     text = _PLACE.sub(lambda found: f"{found[1]}\n\n{table(found[2], folder)}\n\n{found[3]}", text)
     return _LISTED.sub(lambda found: f"{found[1]} {_age(found[2])} |", text)
 

@@ -66,7 +66,7 @@ def _check_python(words: list[str]) -> None:
         while words[0].startswith("-"):
             words = words[1:]
     if words[0] == "-m":
-        if words[1].partition(".")[0] == "framefeed":
+        if words[1].partition(".")[0] in ("benchmarks", "framefeed"):
             _parse(_file_of(words[1]), words[2:])
         else:
             assert words[1] in {"http.server", "mkdocs", "pip", "pytest", "venv"}, words
