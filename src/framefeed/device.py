@@ -1,4 +1,4 @@
-"""Where frames are to be: the CPU or a GPU, checked before anything is decoded."""
+"""Choice of a device, the CPU or a GPU, checked before anything is decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORKED = (
 
 
 class CpuFallback:
-    """Whether a video is decoded on the CPU although frames go to a GPU; true or false, with the reason.
+    """True, with the reason, if a video is decoded on the CPU although its frames go to a GPU.
 
     Attributes:
         reason: Why, empty where it is not.
@@ -70,7 +70,7 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
 
 
 def _lacking() -> str:
-    """What is missing for decoding on a GPU; empty where nothing is."""
+    """Returns what is missing for decoding on a GPU; empty if nothing is."""
     import torch
 
     if torch.version.cuda is None:
@@ -109,7 +109,7 @@ def _in_forked_child() -> bool:
 
 
 def choose_decoder(index: VideoIndex, device: torch.device, fallback: Fallback) -> CpuFallback:
-    """Whether a video has to be decoded on the CPU to end up on the device.
+    """Returns whether a video has to be decoded on the CPU to end up on the device.
 
     Raises:
         UnsupportedCodec: The GPU cannot decode it, and falling back was not allowed.

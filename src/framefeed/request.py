@@ -17,7 +17,7 @@ from framefeed.source import PacketSource
 __all__ = ["ReadOn", "decode_frames", "decode_runs"]
 
 ReadOn = bool | Callable[[bool], bool]
-"""Whether the frames that follow will probably be asked for next. A function is called with ``Lease.undisturbed``."""
+"""True if the frames that follow will probably be asked for next. A function is called with ``Lease.undisturbed``."""
 
 
 def decode_frames(

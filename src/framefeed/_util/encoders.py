@@ -1,4 +1,4 @@
-"""What encoders are kept from: other bytes each time, and threads that go before everything else on the machine."""
+"""Workarounds for encoders: deterministic x264 output, and restoring SVT-AV1's thread priority."""
 
 from __future__ import annotations
 

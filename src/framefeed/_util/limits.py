@@ -1,4 +1,4 @@
-"""What this process may use of the machine: memory and CPUs, as containers and batch systems bound them."""
+"""Memory and CPUs that this process may use, as containers and batch systems limit them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 
 class Limits(NamedTuple):
-    """What control groups (cgroups) allow this process.
+    """Limits of this process by control groups (cgroups).
 
     Attributes:
         memory: Bytes; infinite without a limit.
@@ -156,7 +156,7 @@ def parse_bytes(amount: int | str) -> int:
 
 
 def budget_bytes(amount: int | str | None, device: torch.device, share: int) -> int:
-    """What frames may take that are kept.
+    """Returns the memory that cached frames may take.
 
     Where nobody says it, on the CPU that is a part of what this process may use, shared by the ranks of a job on this
     machine. A GPU is mostly one rank's own, but a model may be there already, or another process: there it is never

@@ -43,7 +43,7 @@ _found: Functions | None = None
 
 
 def _functions() -> Functions:
-    """What begins and what ends a range. Torch is not loaded for it: processes that only prepare videos do without."""
+    """Returns the functions that begin and end a range; loads no torch, which some processes do without."""
     global _found
     if _found is None:
         if "torch" not in sys.modules:

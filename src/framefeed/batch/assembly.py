@@ -46,7 +46,7 @@ MASK = "mask"
 
 
 class SampleShape(NamedTuple):
-    """What samples consist of: a slot for each frame of each camera, all frames of the first camera first.
+    """Composition of samples: a slot for each frame of each camera, all frames of the first camera first.
 
     Attributes:
         length: Frames of a sequence.
@@ -161,7 +161,7 @@ class Samples(Sequence[SampleRef]):
 
 
 class FrameLayout(Protocol):
-    """Which frames of which files each sample is made of."""
+    """Frames of files that each sample is made of."""
 
     def frame_refs(self, samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The files and the frames that samples are made of, a row for each sample."""

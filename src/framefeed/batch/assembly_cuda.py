@@ -31,7 +31,7 @@ Pictures = list[tuple[Any, "DeviceAssembly", Place]]
 
 @dataclass(eq=False)
 class DeviceIntermediates:
-    """What is kept of one frame, in device memory.
+    """A cached frame in device memory.
 
     Attributes:
         arrays: One array for each kind, or one for the decoded picture.
@@ -154,7 +154,7 @@ def _placement(own: BoundDesc, assembly: DeviceAssembly, row: int) -> tuple[int,
 
 
 def _is_plain(own: BoundDesc) -> bool:
-    """Whether what is kept of a frame is already what goes into the batch."""
+    """Returns whether a cached frame goes into the batch as it is."""
     desc = own.desc
     plain = desc.type == "byte" and desc.dimension_order == "fchw" and not desc.random_flip
     return plain and own.intermediate_size == own.output_size

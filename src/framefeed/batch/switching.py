@@ -1,4 +1,4 @@
-"""How soon a thread that wants Python's lock gets it."""
+"""Switch interval of Python's lock while a loader runs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_OPEN = 512  # each is a packet table and a few small objects; files themselv
 LEAST_SAVING = 0.75  # of the bytes of bases that decoded pictures may have to be kept in their place
 
 Intermediates = Mapping[IntermediateSpec, NDArray[np.uint8]]
-"""What is made of one decoded picture: an 8-bit array for each kind that a description asks for."""
+"""Intermediates of one decoded picture: an 8-bit array for each kind that a description asks for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class OpenVideo:
 
     @cached_property
     def shares_no_base(self) -> bool:
-        """Whether each description has a base of its own."""
+        """True if each description has an intermediate of its own."""
         return len(self.intermediate_shapes) == len(self.bound)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a loader's threads have in hand: batches, frames and jobs."""
+"""Work in progress of a loader's threads: batches, frames and jobs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Job:
 
     @property
     def group(self) -> Group:
-        """Which group it is."""
+        """The key of the group."""
         return self.video, self.start
 
     def merge(self, other: GroupJob, frames: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a loader's threads do with pictures, on the CPU or on a GPU."""
+"""Work of a loader's threads on pictures, on the CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Workshop(Protocol):
 
     @property
     def num_threads(self) -> int:
-        """How many threads keep the device busy."""
+        """Number of threads that keep the device busy."""
 
     @property
     def memory_held(self) -> int:
@@ -125,7 +125,7 @@ class CpuWorkshop:
 
     @property
     def num_threads(self) -> int:
-        """How many threads keep the device busy."""
+        """Number of threads that keep the device busy."""
         return available_cpus()
 
     def begin(self) -> None:

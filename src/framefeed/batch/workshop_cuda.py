@@ -107,7 +107,7 @@ class CudaWorkshop:
 
     @property
     def num_threads(self) -> int:
-        """How many threads keep the device busy."""
+        """Number of threads that keep the device busy."""
         return self._engine.max_threads
 
     def begin(self) -> None:
@@ -373,17 +373,17 @@ def _in_use(kept: Iterable[DeviceIntermediates]) -> Iterator[Moment]:
 
 
 def _goes_through(taken: Taken, video: OpenVideo) -> bool:
-    """Whether bases are made of a picture only to be put into batches."""
+    """Returns whether intermediates of a picture are made only to be put into batches."""
     return bool(taken.places) and (taken.bases is None or video.kept_size is not None)
 
 
 def _scratch_frames(video: OpenVideo) -> int:
-    """How many frames' bases are made at once to be put into batches; always as many, so that memory does not grow."""
+    """Returns for how many frames intermediates are made at once; always as many, so that memory does not grow."""
     return max(1, min(MAX_SCRATCH_FRAMES, MAX_SCRATCH // max(1, video.intermediate_bytes)))
 
 
 def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:
-    """How decoded pictures lie that are kept."""
+    """Returns the layout of cached pictures."""
     if video.kept_size is None:
         return None
     lines, columns = video.kept_size
@@ -393,7 +393,7 @@ def _kept_layout(video: OpenVideo) -> SurfaceLayout | None:
 
 
 def _goes_straight(taken: Taken, video: OpenVideo) -> bool:
-    """Whether nothing is gained by making bases of such a picture first: each would be used once."""
+    """Returns whether a picture skips its intermediates, because each would be used once."""
     return len(taken.places) == 1 and len(taken.places[0][1]) == 1 and video.shares_no_base
 
 
@@ -408,7 +408,7 @@ def _parts(video: OpenVideo, begin: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """How pictures become what is wanted of them; one object for all videos that are treated alike.
+    """Conversions of pictures; one object for all videos that are treated alike.
 
     Attributes:
         conversions: What makes each of the bases; none where pictures have another size than they should.

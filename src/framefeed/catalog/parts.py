@@ -159,7 +159,7 @@ def _remove(path: Path) -> None:
 
 
 def _in_use(path: Path) -> bool:
-    """Whether the build that a part or temporary file belongs to may still be running."""
+    """Returns whether the build that a part or temporary file belongs to may still be running."""
     owner = path.name.removesuffix(".tmp").removesuffix(".arrow").rsplit("-", 2)
     try:
         age = time.time() - path.stat().st_mtime

@@ -26,7 +26,7 @@ serve(descriptor)
 
 @dataclass(frozen=True)
 class Job:
-    """What a reader is to do.
+    """Task of a reader.
 
     Attributes:
         path: The video.
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of a check.
+    """Result of a check.
 
     Attributes:
         checked: Frames that were looked at.
@@ -68,7 +68,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Timed:
-    """What came of a timing.
+    """Result of a timing.
 
     Attributes:
         seconds: That all requests took; on average, where they were made several times.

@@ -130,7 +130,7 @@ class _Collector:
 
     @property
     def done(self) -> bool:
-        """Whether every wanted picture has been handed on."""
+        """True if every wanted picture was delivered."""
         return len(self._delivered) == len(self._rows)
 
     def losses(self) -> Losses | None:
@@ -186,7 +186,7 @@ def run_job(
 
 
 def _starts_afresh(index: VideoIndex, packet: int) -> bool:
-    """Whether neither this packet nor any that follows refers to one before it."""
+    """Returns whether neither this packet nor any that follows refers to one before it."""
     return packet == len(index.packets) or (int(index.packets.flags[packet]) & _FRESH) == _FRESH
 
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a decoder, and the state of one that is left running."""
+"""Decoder sessions: their protocol, and the state of one that is left running."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Session(Protocol):
 
     @property
     def delayed(self) -> bool:
-        """Whether an error may belong to an earlier packet than the one just fed."""
+        """True if an error may belong to an earlier packet than the one just fed."""
 
     @property
     def strict(self) -> bool:
-        """Whether damage is told when a packet is fed, and not only when its picture comes out."""
+        """True if damage is reported when a packet is fed, not only when its picture comes out."""
 
     @property
     def lasting(self) -> bool:
-        """Whether a picture stays as it is when the next packet is fed."""
+        """True if a picture stays valid when the next packet is fed."""
 
     def assign(self, index: VideoIndex) -> None:
         """Makes a session that is new or has been reset ready for a video, whose stream has the same key."""
@@ -83,7 +83,7 @@ class RunSession(Session, Protocol):
 
     @property
     def numbers_pictures(self) -> bool:
-        """Whether ``feed`` tells the packets of pictures for sure; if not, only ``run`` may be used."""
+        """True if ``feed`` knows the packet of each picture; if not, only ``run`` may be used."""
 
     def run(
         self,
@@ -109,7 +109,7 @@ class SessionFactory(Protocol):
     """Makes sessions."""
 
     def uses_threads(self, stream: StreamInfo) -> bool:
-        """Whether a session of that stream makes use of several threads."""
+        """Returns whether a session of that stream makes use of several threads."""
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:
         """Streams with equal keys can share a session."""
@@ -145,7 +145,7 @@ class Running:
 
     @property
     def cursor(self) -> Cursor:
-        """Where it stands, for the planner."""
+        """Its position, for the planner."""
         next_packet = sys.maxsize if self.ended else self.next_packet
         return Cursor(next_packet, frozenset(self.pending) | frozenset(self.spare))
 

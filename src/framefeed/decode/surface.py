@@ -13,7 +13,7 @@ def even(side: int) -> int:
 
 
 class SurfaceLayout(NamedTuple):
-    """How a decoder's pictures lie in device memory.
+    """Layout of a decoder's pictures in device memory.
 
     Attributes:
         width, height: Of the picture.
@@ -61,7 +61,7 @@ class Surface:
 
 
 def layout_of(frame: Any, size: tuple[int, int]) -> SurfaceLayout:
-    """How one of PyNvVideoCodec's frames lies in memory.
+    """Returns the layout of one of PyNvVideoCodec's frames.
 
     Args:
         frame: The frame.

@@ -76,5 +76,5 @@ def span_of(wanted: NDArray[np.int64]) -> Span | None:
 
 
 def _follows(before: Span, span: Span) -> bool:
-    """Whether a request goes on where an equally long one ended."""
+    """Returns whether a request continues where an equally long one ended."""
     return span[0] == before[1] and before[1] - before[0] >= span[1] - span[0]

@@ -43,7 +43,7 @@ GROUPS_PER_DECODER = 2
 
 
 def window_bytes(total: int) -> int:
-    """How much is decoded at once on a GPU with so much memory."""
+    """Returns how much is decoded at once on a GPU with that much memory."""
     return min(max(total // WINDOW_SHARE, WINDOW_BYTES[0]), WINDOW_BYTES[1])
 
 
@@ -190,7 +190,7 @@ class CudaReader(FrameReader[torch.Tensor, _Ahead]):
         return plan
 
     def conversion(self, surface: Surface) -> Conversion:
-        """What makes frames of a decoder's surfaces."""
+        """Returns the conversion of a decoder's surfaces to frames."""
         key = surface.layout
         found = self._conversions.get(key)
         if found is None:
@@ -255,7 +255,7 @@ class _Request:
             self._done.append(Event(stream.cuda_stream))
 
     def reject(self) -> None:
-        """What was written will be written again, perhaps on another stream, or the request fails."""
+        """Drops what was written: it is written again, perhaps on another stream, or the request fails."""
         stream = getattr(self._thread, "stream", None)
         if stream is not None:
             self._rejected.append(Event(stream.cuda_stream))

@@ -146,7 +146,7 @@ class VideoDecoder:
 
     @property
     def last_plan(self) -> Plan | None:
-        """What the latest decoding had to do; frames that were read ahead are counted where they were decoded."""
+        """The plan of the last request that decoded; frames read ahead count for the request that decoded them."""
         return self._reader.last_plan
 
     def __len__(self) -> int:
@@ -310,7 +310,7 @@ class VideoDecoder:
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """What a decoder is made with."""
+    """Arguments of a decoder."""
 
     media: Media
     index: VideoIndex
@@ -354,7 +354,7 @@ def _find_index(media: Media, index: Any, stream_index: int | None) -> VideoInde
 
 
 def _is_path_of(media: Media, index: VideoIndex) -> bool:
-    """Whether that is what the video was called; it need not be there any more."""
+    """Returns whether that is the name of the video, which may be gone."""
     if not isinstance(media, PathMedia):
         return False
     return absolute(media.path) == index.path or os.path.realpath(media.path) == os.path.realpath(index.path)

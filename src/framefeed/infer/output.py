@@ -83,7 +83,7 @@ class Output:
                 path.unlink(missing_ok=True)
 
     def _found(self) -> dict[str, Any] | None:
-        """What is known of an earlier run: of the complete one, or of the one that is not."""
+        """Returns the record of an earlier run, complete or not."""
         record = self._read(self._record_path)
         if record is not None and record.get("complete") and self.path.exists():
             return record
@@ -136,7 +136,7 @@ class Output:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the record of a complete run says of it."""
+        """Returns the record of a complete run."""
         return dict((self._before or {}).get("summary", {}))
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ class Output:
 
 
 def _is_record(found: Mapping[str, Any]) -> bool:
-    """Whether values are of the kinds that records have."""
+    """Returns whether values have the types of records."""
     videos, summary = found.get("videos"), found.get("summary", {})
     if not (isinstance(videos, dict) and isinstance(summary, dict)):
         return False

@@ -1,4 +1,4 @@
-"""What random access costs, before a frame is decoded."""
+"""Cost of random access, before a frame is decoded."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _NEVER_SHOWN = np.uint16(PacketKind.RASL | PacketKind.HIDDEN)
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a decoder stands that has been left running in the middle of a group.
+    """Position of a decoder that was left running in the middle of a group.
 
     Attributes:
         next_packet: The first packet that it has not been offered.
@@ -32,13 +32,13 @@ class Cursor:
     pending: frozenset[int]
 
     def reaches(self, packets: NDArray[np.int64]) -> bool:
-        """Whether all of these pictures can still be had by feeding on."""
+        """Returns whether all of these pictures can still be had by feeding on."""
         return all(packet >= self.next_packet or packet in self.pending for packet in packets.tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What to decode for one request.
+    """Jobs of one request.
 
     Attributes:
         jobs: Independent decoder runs, costliest first so that parallel workers end together.

@@ -80,7 +80,7 @@ class GroupJob:
 
     @property
     def group(self) -> Group:
-        """Which group it is."""
+        """The key of the group."""
         return self.video, self.start
 
     @property
@@ -91,7 +91,7 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is to be done for batches.
+    """Work to do for batches.
 
     Attributes:
         held: For each batch, frames that are kept, or will be by a job that was planned earlier. Each has been claimed:
@@ -178,7 +178,7 @@ class LookAhead:
         self.last: int | None = None
 
     def term(self, video: int) -> float:
-        """How long after it was decoded a group is to be decoded again, as far as memory decides."""
+        """Returns how long after it was decoded a group is decoded again, as far as memory decides."""
         return TERM * self._budget.num_bytes / max(1, self._size_of(video))
 
     def extend(self, uses: Iterable[AnyUse]) -> None:
@@ -291,7 +291,7 @@ class LookAhead:
             self._drop(key)
 
     def holds(self, key: Key) -> bool:
-        """Whether a frame is to be kept."""
+        """Returns whether a frame is kept."""
         return key in self._held
 
     def take_dropped(self) -> list[Key]:

@@ -1,4 +1,4 @@
-"""How many threads each job gets, and how many frames are worth reading at once."""
+"""Threads of each job, and numbers of frames that are worth reading at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wide_threads(codec: str, num_threads: int) -> int:
 
 
 def choose_wide_jobs(costs: Sequence[int], num_threads: int) -> int:
-    """How many of the costliest jobs should be run one after the other, each with all threads.
+    """Returns how many of the costliest jobs run one after the other, each with all threads.
 
     The rest run side by side with one thread each. Wide jobs pay where one job is longer than its share: a single long
     group, or a long one beside a few short ones.
@@ -38,7 +38,7 @@ def choose_wide_jobs(costs: Sequence[int], num_threads: int) -> int:
 
 
 def choose_window(groups: NDArray[np.int64], stops: Sequence[int], num_threads: int) -> int:
-    """How far to read so that the threads are kept busy evenly.
+    """Returns how far to read so that the threads are kept busy evenly.
 
     Args:
         groups: For each frame from where reading starts on, the group that it decodes from.
@@ -55,7 +55,7 @@ def choose_window(groups: NDArray[np.int64], stops: Sequence[int], num_threads: 
 
 
 def _sizes(groups: NDArray[np.int64]) -> list[int]:
-    """How many frames each group has, falling."""
+    """Returns the number of frames of each group, falling."""
     return sorted(np.unique(groups, return_counts=True)[1].tolist(), reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""How far to read at once where whole groups are decoded, each from its beginning."""
+"""Windows of whole groups that are decoded at once, each from its beginning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def group_ends(packets: PacketTable) -> list[int]:
 
 
 def window_end(ends: Sequence[int], start: int, length: int, reach: int, max_groups: int) -> int:
-    """Where to stop: after a whole number of requests, with as little as possible of a group that is not finished.
+    """Returns the end of a window: after a whole number of requests, with as little as possible of an unfinished group.
 
     What is left of a group when a window ends has to be decoded again from the group's beginning, by the next one. So a
     window goes on from the end of a group to the end of the request there, and no further.

@@ -1,4 +1,4 @@
-"""What an output folder holds, how it was made, and what is left to do after a run that was ended in whatever way.
+"""Contents of an output folder, the options they were made with, and the work left after an interrupted run.
 
 ``prepared.json`` in the output folder is the record: options, and for each video where it came from. It is written when
 a run is over. Until then there is a folder ``.prepare`` with a journal, and with files that are not complete. Finished
@@ -175,7 +175,7 @@ class Record:
     # --- what is to be done -----------------------------------------------------------------------------------------
 
     def is_done(self, source: SourceVideo) -> bool:
-        """Whether all outputs of a video are there, made from the file as it is now.
+        """Returns whether all outputs of a video are there, made from the file as it is now.
 
         Raises:
             StateError: They are those of another video.

@@ -1,4 +1,4 @@
-"""What the folder of a packet store has already: of the finished store, and of what an interrupted call has left."""
+"""Contents of a packet store's folder: a finished store, and leftovers of an interrupted call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Found", "shards_in"]
 
 
 class Found:
-    """What a folder has already of the store that is to be written there.
+    """Contents of the folder that a store is written to.
 
     Args:
         folder: Of the store.

@@ -23,7 +23,7 @@ from framefeed.media.media import Fingerprint
 __all__ = ["Placed", "StoreJournal", "VideoKey", "key_of"]
 
 VideoKey = tuple[str, Fingerprint, int, int]
-"""Which packets they are: the video's path, its fingerprint, its stream, and a checksum of the packets' sizes."""
+"""Identity of packets: the video's path, its fingerprint, its stream, and a checksum of the packets' sizes."""
 
 
 def key_of(index: VideoIndex) -> VideoKey:
@@ -34,7 +34,7 @@ def key_of(index: VideoIndex) -> VideoKey:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Where a store has the packets of a video.
+    """Location of the packets of a video in a store.
 
     Attributes:
         key: Which packets.

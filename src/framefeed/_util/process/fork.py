@@ -1,4 +1,4 @@
-"""What has to be done in a forked child before anything else."""
+"""Calls in forked children, before anything else runs there."""
 
 from __future__ import annotations
 

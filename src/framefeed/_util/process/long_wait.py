@@ -43,7 +43,7 @@ class Patience:
         self._next = self._begun + self._distance
 
     def seconds(self, limit: float | None = None) -> float:
-        """How long to wait until ``tell_if_due`` is to be called, ``limit`` at most."""
+        """Returns how long to wait until ``tell_if_due`` has to be called, at most ``limit``."""
         left = max(0.0, self._next - time.monotonic())
         return left if limit is None else min(left, limit)
 

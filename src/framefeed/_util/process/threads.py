@@ -67,7 +67,7 @@ def _end_all() -> None:
 
 
 def _reads(thread: threading.Thread) -> bool:
-    """Whether a thread waits for a file."""
+    """True while a thread waits for a file."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_FILES):
@@ -86,7 +86,7 @@ class Flag:
 
 
 class Outcome:
-    """What comes of something that a thread does. May be waited for by many."""
+    """Result of a thread's work. Several threads may wait for it."""
 
     __slots__ = ("_begun", "_error", "_pending", "_value")
 
@@ -152,7 +152,7 @@ class Threads:
 
 
 class _Queue:
-    """What threads have to do. They know this and not ``Threads``, so that these can go away."""
+    """Queue of the threads' work. They refer to this and not to ``Threads``, so that ``Threads`` can be freed."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count

@@ -29,7 +29,7 @@ class _Found(NamedTuple):
 
 
 def remembered_of(data: bytes | memoryview) -> object:
-    """What a decoder remembers of a packet besides its tables, and whether it has Huffman tables of its own.
+    """Returns what a decoder remembers of a packet besides its tables, and whether it has Huffman tables of its own.
 
     Cameras may leave out Huffman tables, which then are the usual ones: those that a new decoder has.
 

@@ -78,7 +78,7 @@ _PADDING = 64  # bytes that FFmpeg allocates behind the data of a packet
 
 
 def _watches(stream: StreamInfo) -> bool:
-    """Whether the decoder may leave pixels of a damaged picture unwritten without saying so."""
+    """Returns whether the decoder may leave pixels of a damaged picture unwritten without an error."""
     if stream.codec == "h264":  # of frames it counts the macroblocks, of fields it does not
         return may_have_fields(stream.extradata)
     return stream.codec not in _WRITE_ALL
@@ -304,7 +304,7 @@ class CpuFactory:
     """Makes CPU sessions; streams with the same headers can share one."""
 
     def uses_threads(self, stream: StreamInfo) -> bool:
-        """Where the outcome does not depend on them."""
+        """Returns whether the outcome is the same for any number of threads."""
         return stream.codec in _FRAME_THREADS and stream.extradata not in _SLICED
 
     def key(self, stream: StreamInfo, *, closed_start: bool) -> object:

@@ -147,7 +147,7 @@ def _read(address: int, length: int) -> bytes:
 
 
 def _place_of_pts() -> int:
-    """Where AVFrame has its pts: found by a number that was put there."""
+    """Finds the offset of ``pts`` in AVFrame by a number that was put there."""
     frame = av.VideoFrame(16, 16, "gray")
     frame.pts = number = 0x5A17_B2C3_94D5_E6F7
     head = _read(_pointer_in(frame), 256)
@@ -253,7 +253,7 @@ class UnwrittenPixels:
         self._marked.append((int.from_bytes(head[hooks.pts_place :], "little", signed=True), places, buffers))
 
     def found(self, done: int) -> bool:
-        """Whether a picture has unwritten pixels, of those that have been decoded to their end.
+        """Returns whether a finished picture has unwritten pixels.
 
         Args:
             done: The last packet that is decoded.
@@ -359,7 +359,7 @@ def _array(
 
 
 def _is_there(first: NDArray[Any], mark: NDArray[Any], second: NDArray[Any] | None, other: NDArray[Any]) -> bool:
-    """Whether a mark has not been written over."""
+    """Returns whether a mark was not overwritten."""
     same = first == mark
     if not np.count_nonzero(same):  # faster than any()
         return False

@@ -33,7 +33,7 @@ class _SideData(ctypes.Structure):
 
 
 class PictureHeader(NamedTuple):
-    """What is needed of a packet's first picture header."""
+    """The needed fields of a packet's first picture header."""
 
     is_reference: bool
     is_field: bool
@@ -82,7 +82,7 @@ def strays_of(stream: StreamInfo) -> Callable[[Any, bool], bool] | None:
 
 
 def _is_progressive(stream: StreamInfo) -> bool:
-    """Whether all pictures of a stream are frames; False where it is not known."""
+    """Returns whether all pictures of a stream are frames; False if that is unknown."""
     if stream.codec == "mpeg1video":
         return True
     headers = stream.extradata.split(b"\0\0\1\xb5")[1:]

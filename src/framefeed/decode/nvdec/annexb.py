@@ -20,7 +20,7 @@ _BIG_ENDIAN = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
 
 @dataclass(frozen=True)
 class Framing:
-    """How a stream's packets become a byte stream that can be begun anywhere.
+    """Converts a stream's packets to a byte stream that can be started anywhere.
 
     Attributes:
         headers: What goes before the first packet of a run: the parameter sets.

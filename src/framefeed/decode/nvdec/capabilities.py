@@ -1,4 +1,4 @@
-"""What a GPU's decoders can decode: asked of PyNvVideoCodec and of the driver, and of the video itself."""
+"""Capabilities of a GPU's decoders, from PyNvVideoCodec and the driver, compared with a video."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """What a decoder has to know of FFmpeg's pixel formats.
+    """Facts about one of FFmpeg's pixel formats.
 
     Attributes:
         chroma: ``"400"``, ``"420"``, ``"422"`` or ``"444"``.
@@ -84,7 +84,7 @@ def pixel_format(name: str | None) -> PixelFormat | None:
 
 @functools.cache
 def capabilities(device: int, codec: str, chroma: str, bits: int) -> dict[str, int]:
-    """What the driver says of a codec; empty where it does not know it."""
+    """Returns the driver's facts about a codec; empty if it does not know the codec."""
     nvc = library()
     name = CODECS.get(codec)
     chroma_format = getattr(nvc.cudaVideoChromaFormat, chroma, None)
@@ -100,7 +100,7 @@ def capabilities(device: int, codec: str, chroma: str, bits: int) -> dict[str, i
 
 
 def num_units(device: int) -> int:
-    """How many decoding units the GPU has; at least 1."""
+    """Returns the number of decoding units of the GPU, at least 1."""
     return max(1, int(capabilities(device, "h264", "420", 8).get("num_decoder_engines", 1)))
 
 
@@ -116,7 +116,7 @@ def check_supported(index: VideoIndex, device: int) -> None:
 
 
 def _obstacle(index: VideoIndex, device: int) -> tuple[str, str]:
-    """What it is about a video that the GPU cannot decode, and why; empty where there is nothing."""
+    """Returns the reason why the GPU cannot decode a video; empty if it can."""
     stream = index.stream
     if stream.codec not in EXACT_CODECS:
         return stream.codec, f"is not decoded on a GPU (possible: {', '.join(EXACT_CODECS)})"
@@ -175,7 +175,7 @@ def _hevc_obstacle(stream: StreamInfo) -> str:
 
 
 def _part_obstacle(part: Part, stream: StreamInfo) -> str:
-    """What a GPU's decoder shows begins at the left and at the top, and has the size that the headers tell."""
+    """Checks that the shown picture begins at the left and at the top, and has the size of the headers."""
     if part.left or part.top:
         return "its pictures are cut off at the left or at the top, where a GPU's decoder cuts them off elsewhere"
     if (part.width, part.height) != (stream.width, stream.height):

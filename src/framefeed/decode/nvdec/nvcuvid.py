@@ -1,4 +1,4 @@
-"""What NVIDIA's own parser says of a stream: the few things that decoders are made by."""
+"""NVIDIA's own parser: the few facts of a stream that decoders are created with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _END_OF_STREAM = 1
 
 
 class Sequence(NamedTuple):
-    """What a decoder is made for.
+    """Parameters that a decoder is created with.
 
     Attributes:
         size: Width and height of what is coded, which is more than what is shown.
@@ -86,7 +86,7 @@ def _library() -> Any:
 
 
 def parse_sequence(codec: str, content: bytes) -> Sequence | None:
-    """What the parser says of the first sequence in a byte stream; None where it finds none.
+    """Parses the first sequence in a byte stream; returns None if there is none.
 
     Args:
         codec: ``"h264"``, ``"hevc"``, ``"vp8"`` or ``"vp9"``.

@@ -118,7 +118,7 @@ class NvdecSession:
         self._layout_changes = not self._joins
 
     def _scales(self) -> bool:
-        """Whether a change to the stream's size would scale its pictures: sizes to change to have to be even."""
+        """Returns whether a change to the stream's size would scale its pictures: sizes to change to must be even."""
         stream = self._stream
         return stream.codec != "vp8" and (stream.width & 1 or stream.height & 1) == 1
 
@@ -165,7 +165,7 @@ class NvdecSession:
         self._fresh = False
 
     def _is_too_large(self) -> bool:
-        """Whether the pictures that are shown are larger than what the decoder gives of those that are coded."""
+        """Returns whether the shown pictures are larger than the decoder's output of the coded ones."""
         return self._size[0] > self._room[0] or self._size[1] > self._room[1]
 
     def _take_detour(self, now: nvcuvid.Sequence) -> nvcuvid.Sequence:
@@ -418,7 +418,7 @@ class NvdecFactory:
             return new_stream(self.device)
 
     def sequence(self, codec: str, known_as: object, how: Framing, data: bytes | memoryview) -> nvcuvid.Sequence | None:
-        """What decoders are made by, of a stream that a packet belongs to; None where the packet does not tell.
+        """Returns the decoder parameters of the stream that a packet belongs to; None if the packet does not have them.
 
         Args:
             codec: Of the stream.

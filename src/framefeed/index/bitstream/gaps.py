@@ -11,7 +11,7 @@ __all__ = ["NO_GAPS", "Gaps", "at_rows", "in_read_sequences", "last_shown", "lat
 
 
 class Gaps(NamedTuple):
-    """Where packets are missing.
+    """Places where packets are missing.
 
     Attributes:
         packets: Those that were next to a missing one, rising.
