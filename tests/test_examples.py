@@ -293,7 +293,7 @@ def test_frames200_says_what_is_wrong(
     common = ["--folder", str(folder), "--files", "15", "--workers", "1"]
     for arguments, what in [
         (["--batch_size", "1000"], "750 frames; a batch has 1000"),
-        (["--order", "random"], "no order 'random'; possible are"),
+        (["--order", "random"], "unknown order 'random'; expected"),
         (["--memory_budget", "much"], "no amount of memory"),
     ]:
         assert main([*common, *arguments]) == 1

@@ -80,7 +80,7 @@ def test_states(videos: Path, tmp_path: Path) -> None:
     assert refused > 250
     for batch in (100, 10**12):
         path.write_text(json.dumps({**state, "batch": batch}))
-        with pytest.raises(StateError, match=r"state\.json: .*batches are done of an epoch that has fewer"):
+        with pytest.raises(StateError, match=r"state\.json: .*batches are done, more than the epoch has"):
             loader().load_state(path)
 
 

@@ -132,4 +132,4 @@ def test_a_thread_that_hangs(videos: Path, capsys: pytest.CaptureFixture[str], m
     timer.start()
     assert len(next(iter(loader))["default"]) == 4
     text = capsys.readouterr().err
-    assert "waiting for 0 s: a batch that lacks" in text and "clip1.mp4, for 0 s" in text
+    assert "waiting for 0 s: a batch that needs" in text and "clip1.mp4, for 0 s" in text

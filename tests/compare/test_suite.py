@@ -87,9 +87,9 @@ def test_another_seed_asks_for_other_frames() -> None:
         ({"cases": ("randon",)}, "'randon' is not known; possible: random, single"),
         ({"devices": ("tpu",)}, "possible: cpu, cuda"),
         ({"mode": "fast"}, "possible: best, seek, stream"),
-        ({"repeat": 0}, "repeat is at least 1"),
-        ({"batch_sizes": (0,)}, "batch sizes are at least 1"),
-        ({"readers": ()}, "readers: give at least one"),
+        ({"repeat": 0}, "repeat must be at least 1"),
+        ({"batch_sizes": (0,)}, "batch sizes must be at least 1"),
+        ({"readers": ()}, "readers is empty"),
     ],
 )
 def test_what_cannot_be_measured(arguments: dict[str, Any], what: str) -> None:
@@ -130,7 +130,7 @@ def test_a_video_of_still_pictures_is_untested(
     document = json.loads((tmp_path / "x.json").read_text())
     assert [row["tested"] for row in document["results"]] == [False, False] and said.count("untested") == 2
     assert not any(counts(document, row) for row in document["results"])
-    assert any("Untested, as frames cannot be told apart" in each for each in headline(document))
+    assert any("Untested, as frames look alike" in each for each in headline(document))
     page = (tmp_path / "x.html").read_text()
     assert '<td class="none">untested</td>' in page and "0 of 8" not in page
     sys.modules.pop("own_readers", None)

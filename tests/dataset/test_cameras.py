@@ -194,22 +194,22 @@ def test_the_index_may_name_fewer_frames_than_there_are(pair: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{not json", "is no JSON"),
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{not json", "JSON"),
+        ("", "JSON"),
+        ("[" * 100_000, "JSON"),
         ("[1, 2]", "video_dir: {clip_id: num_frames}"),
         ('"v"', "video_dir: {clip_id: num_frames}"),
-        ("{}", "no clips are given"),
-        ('{"v": {}}', r"'v' is given as \{\}"),
-        ('{"v": 12}', "'v' is given as 12"),
-        ('{"v": ["one"]}', "'v' is given as"),
-        ('{"v": {"one": 0}}', "v/one has 0 frames; a whole number above 0"),
-        ('{"v": {"one": -3}}', "v/one has -3 frames"),
-        ('{"v": {"one": true}}', "v/one has True frames"),
-        ('{"v": {"one": 12.5}}', r"v/one has 12\.5 frames"),
-        ('{"v": {"one": null}}', "v/one has None frames"),
-        ('{"v": {"one": {"left": "x.mp4"}}}', "v/one has {'left': 'x.mp4'} frames"),
-        ('{"v": {"one": 12, "two": "x.mp4"}}', "'v' has files such as 'two', and others that are none"),
+        ("{}", "the index has no clips"),
+        ('{"v": {}}', r"'v' maps to \{\}"),
+        ('{"v": 12}', "'v' maps to 12"),
+        ('{"v": ["one"]}', "'v' maps to"),
+        ('{"v": {"one": 0}}', "v/one: expected a positive number of frames, got 0"),
+        ('{"v": {"one": -3}}', "v/one: expected a positive number of frames, got -3"),
+        ('{"v": {"one": true}}', "v/one: expected a positive number of frames, got True"),
+        ('{"v": {"one": 12.5}}', r"v/one: expected a positive number of frames, got 12\.5"),
+        ('{"v": {"one": null}}', "v/one: expected a positive number of frames, got None"),
+        ('{"v": {"one": {"left": "x.mp4"}}}', "v/one: expected a positive number of frames, got {'left': 'x.mp4'}"),
+        ('{"v": {"one": 12, "two": "x.mp4"}}', "'v' mixes files such as 'two'"),
     ],
 )
 def test_malformed_indexes(text: str, why: str, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_indexes_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00{")
     with pytest.raises(InvalidFile, match="not text"):
         MultiCameraDataset(tmp_path / "binary.json")
-    with pytest.raises(ValueError, match="no clips are given"):
+    with pytest.raises(ValueError, match="the index has no clips"):
         MultiCameraDataset({})
 
 
@@ -238,7 +238,7 @@ def test_indexes_that_cannot_be_read(tmp_path: Path) -> None:
 def test_folders_that_are_missing_or_empty(missing: Any, copy: Path) -> None:
     file = copy / "index.json"
     file.write_text(json.dumps({"gone": {"one": 12}}))
-    with pytest.raises(SourceError, match=r"gone/one: no such folder, and .*index\.json names it"):
+    with pytest.raises(SourceError, match=r"gone/one: no such folder \(named in .*index\.json"):
         MultiCameraDataset(file, missing=missing)
     (copy / "gone" / "one").mkdir(parents=True)
     (copy / "gone" / "one" / "notes.txt").write_text("no video")
@@ -248,24 +248,24 @@ def test_folders_that_are_missing_or_empty(missing: Any, copy: Path) -> None:
 
 def test_two_files_of_one_camera(copy: Path) -> None:
     shutil.copy(copy / "one" / "left.mp4", copy / "one" / "left.mov")
-    with pytest.raises(InvalidFile, match=r"one: has two files of the camera 'left': left\.mov, left\.mp4"):
+    with pytest.raises(InvalidFile, match=r"one: has two files for camera 'left': left\.mov, left\.mp4"):
         MultiCameraDataset(_index(copy))
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cameras": []}, "one or more different names"),
-        ({"cameras": ["left", "left"]}, "one or more different names"),
-        ({"cameras": "left"}, r"a list of names, not one: \['left'\]"),
-        ({"cameras": ["left", "top"]}, "no clip has a camera 'top'; there are left, right"),
+        ({"cameras": []}, "one or more distinct names"),
+        ({"cameras": ["left", "left"]}, "one or more distinct names"),
+        ({"cameras": "left"}, r"a list of names, such as \['left'\]"),
+        ({"cameras": ["left", "top"]}, "no clip has camera 'top'; available cameras: left, right"),
         ({"sequence_length": 0}, "at least 1"),
         ({"frame_stride": 0}, "at least 1"),
         ({"synchronise": "luck"}, '"number" or "time"'),
         ({"missing": "ignore"}, '"error" or "mask"'),
         ({"tolerance_seconds": -1.0}, "at least 0"),
         ({"tolerance_seconds": float("nan")}, "at least 0"),
-        ({"processing": {"mask": ProcessDesc()}}, "'mask' is where masks go"),
+        ({"processing": {"mask": ProcessDesc()}}, "'mask': it is reserved"),
         ({"seed": -1}, "seed"),
     ],
 )
@@ -276,7 +276,7 @@ def test_arguments_that_are_not_possible(options: dict[str, Any], why: str, pair
 
 def test_clips_without_a_whole_sequence_are_warned_of(pair: Path) -> None:
     given = {str(pair): {"one": 3, "two": 12}}
-    with pytest.warns(UserWarning, match="1 clips have no whole sequence: .*one"):
+    with pytest.warns(UserWarning, match="1 clips are shorter than one sequence: .*one"):
         dataset = MultiCameraDataset(given, sequence_length=3, frame_stride=2, processing=PLAIN)
     assert dataset.counts.tolist() == [0, 8]
     assert numbers_in(dataset[0]["frames"]) == [500, 502, 504, 600, 602, 604]
@@ -310,9 +310,9 @@ def _shorten(file: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why", "there"),
     [
-        (_remove, "one: has no file of the camera 'right'; it has left", 0),
+        (_remove, "one: has no file for camera 'right'; found left", 0),
         (_garble, r"one/right\.mp4: ", 0),
-        (_shorten, r"one/right\.mp4: has 9 frames, not 12 as the dict says", 9),
+        (_shorten, r"one/right\.mp4: has 9 frames, but the dict says 12", 9),
     ],
 )
 def test_a_camera_is_an_error_or_masked(spoil: Callable[[Path], None], why: str, there: int, copy: Path) -> None:

@@ -544,17 +544,17 @@ def test_no_catalog_there(tmp_path: Path, clip_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"sequence_length": 0}, "sequence_length is at least 1"),
-        ({"sequence_length": -5}, "sequence_length is at least 1"),
-        ({"frame_stride": 0}, "frame_stride is at least 1"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+        ({"sequence_length": -5}, "sequence_length must be at least 1"),
+        ({"frame_stride": 0}, "frame_stride must be at least 1"),
         ({"fps": 0}, "fps must be positive"),
         ({"fps": -30.0}, "fps must be positive"),
         ({"fps": float("nan")}, "fps must be positive"),
         ({"fps": float("inf")}, "fps must be positive"),
-        ({"fps": 30, "frame_stride": 2}, "either frame_stride or fps"),
+        ({"fps": 30, "frame_stride": 2}, "frame_stride and fps"),
         ({"on_error": "ignore"}, '"raise" or "skip"'),
         ({"processing": {}}, "at least one description"),
-        ({"processing": {"labels": ProcessDesc()}}, "choose another name"),
+        ({"processing": {"labels": ProcessDesc()}}, "reserved for labels"),
         ({"processing": {"a": ProcessDesc(index_map=[0, 1, 2])}, "sequence_length": 2}, "index_map has 3 entries"),
     ],
 )
@@ -574,7 +574,7 @@ def test_arguments_of_a_wrong_type(arguments: dict[str, Any], clip_folder: Path)
 
 def test_bad_epoch(clip_folder: Path) -> None:
     dataset = VideoDataset(clip("bframes.mp4", clip_folder))
-    with pytest.raises(ValueError, match="counted from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         dataset.set_epoch(-1)
     assert dataset.epoch == 0
 

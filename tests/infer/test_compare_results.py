@@ -113,8 +113,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         diff(good, tmp_path / "missing.csv")
     for name, content, reason in (
         ("columns.csv", "video,score\na,1\n", "lacks the columns frame_index"),
-        ("broken.parquet", "PAR1 nothing", "no rows can be read"),
-        ("words.csv", good.read_text().replace("0.9", "high"), "values that do not belong"),
+        ("broken.parquet", "PAR1 nothing", "cannot read rows"),
+        ("words.csv", good.read_text().replace("0.9", "high"), "invalid values"),
         ("rows.json", "{}", r"\.csv or \.parquet"),
     ):
         (tmp_path / name).write_text(content)

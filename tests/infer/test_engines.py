@@ -123,9 +123,9 @@ def test_modules_and_classes_that_raise_anything(tmp_path: Path, monkeypatch: py
         (tmp_path / f"{name}.py").write_text(code)
         with pytest.raises(ModelError) as caught:
             open_engine(f"{name}:f", CPU)
-        assert str(caught.value) == f"{name}:f: the module {name} cannot be imported ({reason})"
+        assert str(caught.value) == f"{name}:f: cannot import module {name} ({reason})"
     with pytest.raises(
-        ModelError, match=r"Unmakeable: an object of this class cannot be made \(FileNotFoundError: no w"
+        ModelError, match=r"Unmakeable: cannot create an object of this class \(FileNotFoundError: no w"
     ):
         open_engine("infer.test_engines:Unmakeable", CPU)
 
@@ -162,7 +162,7 @@ def test_signatures_that_do_not_fit(tmp_path: Path) -> None:
         ("two", [("x", kinds.FLOAT, [1, 3, 8, 8]), ("y", kinds.FLOAT, [1])], "one input"),
     ):
         path = write_onnx(tmp_path / f"{name}.onnx", inputs)
-        with pytest.raises(ModelError, match=f"{name}.onnx: it takes .*{found}"):
+        with pytest.raises(ModelError, match=f"{name}.onnx: unsupported input .*{found}"):
             open_engine(path, CPU)
 
 
@@ -172,7 +172,7 @@ def test_pt2_that_takes_something_else(tmp_path: Path) -> None:
             return a + b
 
     torch.export.save(torch.export.export(Two(), (torch.ones(1), torch.ones(1))), tmp_path / "two.pt2")
-    with pytest.raises(ModelError, match=r"two\.pt2: it takes \(1\) torch\.float32, \(1\)"):
+    with pytest.raises(ModelError, match=r"two\.pt2: unsupported input \(1\) torch\.float32, \(1\)"):
         open_engine(tmp_path / "two.pt2", CPU)
 
 
@@ -180,7 +180,7 @@ def test_image_size(models: Mapping[str, Path]) -> None:
     fixed, free = open_engine(models["onnx"], CPU), open_engine(models["ts"], CPU)
     assert input_size(fixed, None) == input_size(fixed, SIZE) == SIZE
     assert input_size(free, (64, 32)) == (64, 32)
-    with pytest.raises(ModelError, match="takes frames of 128x128, not 64x32"):
+    with pytest.raises(ModelError, match="expects frames of 128x128, not 64x32"):
         input_size(fixed, (32, 64))
     with pytest.raises(ModelError, match="--image-size"):
         input_size(free, None)
@@ -188,16 +188,16 @@ def test_image_size(models: Mapping[str, Path]) -> None:
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     for name in ("m.onnx", "m.pt2", "m.ts", "m.txt"):
-        with pytest.raises(ModelError, match=f"{name}: no such file; possible models: .onnx"):
+        with pytest.raises(ModelError, match=f"{name}: no such file; supported models: .onnx"):
             open_engine(tmp_path / name, CPU)
         (tmp_path / name).write_bytes(b"not a model")
         with pytest.raises(ModelError, match=name):
             open_engine(tmp_path / name, CPU)
-    with pytest.raises(ModelError, match="cannot be imported"):
+    with pytest.raises(ModelError, match="cannot import"):
         open_engine("no_such_module:f", CPU)
     with pytest.raises(ModelError, match="has no nothing"):
         open_engine("infer.test_engines:nothing", CPU)
-    with pytest.raises(ModelError, match="can be called"):
+    with pytest.raises(ModelError, match="a file or a callable"):
         open_engine(17, CPU)
 
 
@@ -213,10 +213,10 @@ class Evil:
 
 def test_pickled_files_are_not_loaded_unasked(tmp_path: Path) -> None:
     torch.save(Evil(tmp_path / "ran"), tmp_path / "evil.pt")
-    with pytest.raises(ModelError, match=r"evil\.pt: is pickled .*--trust-model"):
+    with pytest.raises(ModelError, match=r"evil\.pt: is a pickle.*--trust-model"):
         open_engine(tmp_path / "evil.pt", CPU)
     assert not (tmp_path / "ran").exists()
-    with pytest.raises(ModelError, match="no module to call"):
+    with pytest.raises(ModelError, match="not a module"):
         open_engine(tmp_path / "evil.pt", CPU, trust_model=True)
     assert (tmp_path / "ran").exists()  # so it would have been noticed above
     detector = ShapeDetector(*SIZE)
@@ -251,7 +251,7 @@ def test_what_callables_return() -> None:
     for wrong in (None, [], [1, 2], {"a": 1}):
         with pytest.raises(ModelError, match="it returned"):
             named_outputs(wrong, "m")
-    with pytest.raises(ModelError, match="has no 'labels'"):
+    with pytest.raises(ModelError, match="without 'labels'"):
         named_outputs([{"boxes": torch.ones(1, 4), "scores": torch.ones(1)}], "m")
 
     def fails(batch: Tensor) -> Tensor:
@@ -317,7 +317,8 @@ def test_input_has_values_from_0_to_1_and_grey_around() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [(7.5, "scores up to 7.5"), (float("nan"), "no numbers"), (float("inf"), "no numbers")]
+    ("value", "reason"),
+    [(7.5, "scores up to 7.5"), (float("nan"), "NaN or infinite"), (float("inf"), "NaN or infinite")],
 )
 def test_scores_that_are_none(value: float, reason: str) -> None:
     def model(batch: Tensor) -> Tensor:
@@ -332,7 +333,7 @@ def test_scores_that_are_none(value: float, reason: str) -> None:
 
 def test_outputs_that_are_not_for_each_frame() -> None:
     broken = detector(lambda batch: torch.ones(1, 7, 84))
-    with pytest.raises(ModelError, match=r"\(1, 7, 84\) is not one row for each of 2 frames"):
+    with pytest.raises(ModelError, match=r"\(1, 7, 84\) does not have one row for each of 2 frames"):
         broken.launch(torch.zeros(2, 3, *SIZE, dtype=torch.uint8), fit_frames(SIZE, SIZE))
 
 
@@ -404,7 +405,7 @@ def test_tensorrt_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     path = tmp_path / "m.engine"
     path.write_bytes((9).to_bytes(4, "little") + b'{"a": 1}}'[:9] + b"PLAN")
-    with pytest.raises(MissingBackend, match="on a GPU only"):
+    with pytest.raises(MissingBackend, match="need a GPU"):
         open_engine(path, CPU)
     cuda = torch.device("cuda", 0)
     with pytest.raises(MissingBackend, match="pip install tensorrt"):

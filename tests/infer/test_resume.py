@@ -234,7 +234,7 @@ def test_a_segment_that_is_lost_is_noticed(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("framefeed.infer.api.InferenceWorker", Forgetful)
-        with pytest.raises(RuntimeError, match=r"1 of \d+ segments were not done"):
+        with pytest.raises(RuntimeError, match=r"1 of \d+ segments failed"):
             run(clips, models["onnx"], tmp_path / "found.csv")
     assert not (tmp_path / "found.csv").exists()
     result = run(clips, models["onnx"], tmp_path / "found.csv")

@@ -208,7 +208,7 @@ def test_bad_files_among_good_ones(clips: list[Path], models: Mapping[str, Path]
     reasons = {Path(bad.path).name: bad.reason for bad in result.errors}
     assert set(reasons) == {"broken.mp4", "missing.mp4"}
     # Frames 20 to 29 are damaged; the others of that file are there.
-    assert "of 7 frames could not be had; the first: frame 2" in reasons["broken.mp4"]
+    assert "of 7 frames failed; the first: frame 2" in reasons["broken.mp4"]
     kept = sorted({row["frame_index"] for row in found if row["video"] == str(broken)})
     assert kept == [0, 7, 14, 35, 42]
     assert (result.num_frames, result.frames_lost) == (9 * 7 + 5, 2)
@@ -262,7 +262,7 @@ def test_a_file_that_changes_on_the_way(clips: list[Path], models: Mapping[str, 
 
 def test_nothing_usable(models: Mapping[str, Path], tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"no video")
-    with pytest.raises(InvalidFile, match=r"a\.mp4: .*\(and 1 more files"):
+    with pytest.raises(InvalidFile, match=r"a\.mp4: .*\(and 1 more unusable"):
         run([tmp_path / "a.mp4", tmp_path / "b.mp4"], models["onnx"], output=tmp_path / "found.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4"]
 
@@ -296,7 +296,7 @@ def test_class_names_have_to_fit(clips: list[Path], models: Mapping[str, Path], 
         run(clips, models["onnx"], classes=["one", "two"])
     with pytest.raises(ModelError, match="gives class 2, and 2 names"):
         run(clips, models["boxes"], classes=["one", "two"])
-    with pytest.raises(InvalidFile, match="class names cannot be read"):
+    with pytest.raises(InvalidFile, match="cannot read class names"):
         run(clips, models["onnx"], classes=tmp_path / "missing.txt")
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(InvalidFile, match="has no class names"):

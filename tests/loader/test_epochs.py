@@ -223,11 +223,11 @@ def test_bad_samples(on_error: str, clip_folder: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_known(clip_folder: Path) -> None:
     dataset = _dataset(clip_folder)
-    with pytest.raises(ValueError, match="leave out num_epochs"):
+    with pytest.raises(ValueError, match="num_epochs > 1 cannot be combined"):
         VideoLoader(dataset, 4, sampler=SequentialSampler(dataset), num_epochs=2)
-    with pytest.raises(ValueError, match="leave out num_epochs"):
+    with pytest.raises(ValueError, match="num_epochs > 1 cannot be combined"):
         VideoLoader(dataset, 4, num_workers=1, num_epochs=2)
-    with pytest.raises(ValueError, match="num_epochs is at least 1"):
+    with pytest.raises(ValueError, match="num_epochs must be at least 1"):
         VideoLoader(dataset, 4, num_epochs=0)
     assert len(VideoLoader(dataset, 4, sampler=SequentialSampler(dataset), num_epochs=1)) > 0
 

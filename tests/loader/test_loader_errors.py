@@ -496,7 +496,7 @@ def test_samplers_that_raise(count: int, paths: list[str]) -> None:
 def test_samplers_that_ask_for_what_is_not_there(bad: int, paths: list[str]) -> None:
     dataset = help.make_dataset(paths)
     for options in ({"sampler": [1, 2, bad, 3]}, {"batch_sampler": [[1, 2], [bad, 3]]}):
-        with pytest.raises(IndexError, match=rf"asks for sample {bad}; samples are 0\.\.35"):
+        with pytest.raises(IndexError, match=rf"returned sample {bad}; samples are 0\.\.35"):
             list(VideoLoader(dataset, **options))
 
 

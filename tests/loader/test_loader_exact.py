@@ -464,7 +464,7 @@ def test_the_last_batch(drop_last: bool, sizes: list[int], clip_folder: Path) ->
 def test_batches_larger_than_the_dataset(clip_folder: Path) -> None:
     dataset = VideoDataset(clip("rotated.mp4", clip_folder), processing=BYTES)
     for given in ({}, {"shuffle": True}, {"sampler": range(24)}):
-        with pytest.warns(UserWarning, match="too few samples for one of 25; drop_last=False keeps"):
+        with pytest.warns(UserWarning, match="fewer than 25 samples"):
             assert list(VideoLoader(dataset, 25, **given)) == []
     assert list(VideoLoader(dataset, sampler=[])) == list(VideoLoader(dataset, batch_sampler=[])) == []
     (batch,) = VideoLoader(dataset, 25, drop_last=False)
@@ -494,7 +494,7 @@ def test_epochs_advance(truths: dict[str, Truth]) -> None:
     assert numbers_of(batches, truth) == orders[1]
     assert wrong_samples(batches, truth, orders[1], 1) == []
     assert numbers_of(loader, truth) == orders[2]
-    with pytest.raises(ValueError, match="counted from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         loader.set_epoch(-1)
 
 

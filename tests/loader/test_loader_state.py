@@ -433,11 +433,11 @@ def test_any_step_of_saving_may_fail(
 def test_places_that_cannot_be_written(name: str, paths: list[str], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     path = tmp_path / name
-    with pytest.raises(StateError, match=f"{path}: the loader's state cannot be saved"):
+    with pytest.raises(StateError, match=f"{path}: cannot save the loader state"):
         help.make_loader("shuffle", paths).save_state(path)
-    with pytest.warns(UserWarning, match=f"{path}: the loader's state cannot be saved"):
+    with pytest.warns(UserWarning, match=f"{path}: cannot save the loader state"):
         help.make_loader("shuffle", paths, on_error="skip").save_state(path)
-    with pytest.raises(StateError, match=f"{path}: the loader's state cannot be read"):
+    with pytest.raises(StateError, match=f"{path}: cannot read the loader state"):
         help.make_loader("shuffle", paths).load_state(path)
     assert [each.name for each in tmp_path.rglob("*")] == ["folder"]
 
@@ -510,10 +510,10 @@ def test_states_of_other_datasets(paths: list[str], tmp_path: Path) -> None:
     state = help.make_loader("shuffle", paths).state_dict()
     with pytest.raises(StateError, match=r"number of samples.*files"):
         help.make_loader("shuffle", paths[:-1]).load_state_dict(state)
-    with pytest.raises(StateError, match="files, their lengths or their order"):
+    with pytest.raises(StateError, match="files, file lengths or file order"):
         help.make_loader("shuffle", [*paths[1:], paths[0]]).load_state_dict(state)
     swapped = [paths[0], paths[1], paths[4], paths[3], paths[2]]  # of equal lengths
-    with pytest.raises(StateError, match="files, their lengths or their order"):
+    with pytest.raises(StateError, match="files, file lengths or file order"):
         help.make_loader("shuffle", swapped).load_state_dict(state)
     help.make_loader("shuffle", _copies(paths, tmp_path)).load_state_dict(state)  # moved as a whole
 

@@ -300,5 +300,5 @@ def test_a_loader_that_goes_in_a_cycle(truth: Truth) -> None:
 
 
 def test_bad_arguments(truth: Truth) -> None:
-    with pytest.raises(ValueError, match="num_workers is at least 0"):
+    with pytest.raises(ValueError, match="num_workers must be at least 0"):
         VideoLoader(_dataset(truth), num_workers=-1)

@@ -305,7 +305,7 @@ def test_descriptions_that_need_what_was_not_sent(index: Path) -> None:
     first = MultiCameraDataset(index, sequence_length=3, processing={"x": ProcessDesc(index_map=[0, -1, 1])})
     packets = PacketDataset(first)[0]
     assert PacketDecoder({"x": ProcessDesc(index_map=[-1, -1, 0])}).decode(packets)["x"].shape[:3] == (1, 4, 1)
-    with pytest.raises(ValueError, match=r"show frames \[1\] of a sequence, and the dataset's do not"):
+    with pytest.raises(ValueError, match=r"show frames \[1\] of a sequence, which the dataset's do not"):
         PacketDecoder({"x": ProcessDesc()}).decode(packets)
     with pytest.raises(ValueError, match="index_map has 4 entries"):
         PacketDecoder({"x": ProcessDesc(index_map=[0, 1, 2, 3])}).decode(packets)
@@ -406,13 +406,13 @@ def test_numbers_of_a_groups_frames(clip_folder: Path) -> None:
     assert group.local(group.numbers).tolist() == list(range(len(group.frames)))
     assert group.local([group.frames[3], group.frames[1]]).tolist() == [3, 1]
     for frame in (-1, group.frames[0] - 1, group.frames[-1] + 1):
-        with pytest.raises(ValueError, match="does not have all of the frames"):
+        with pytest.raises(ValueError, match="lacks some of the frames"):
             group.local([frame])
     alone = group.without_data()
     assert (alone.data, alone.num_bytes) == (None, group.num_bytes)
-    with pytest.raises(SourceError, match="are not here"):
+    with pytest.raises(SourceError, match="were not sent"):
         alone.source()
-    with pytest.raises(ValueError, match="no frame is decoded from packet 1"):
+    with pytest.raises(ValueError, match="no frame decodes from packet 1"):
         table = VideoIndex.scan(clip("open_gop.mp4", clip_folder))
         take_group(table, open_source(table, media_of(table)), 1)
 
@@ -509,7 +509,7 @@ def test_packets_that_were_never_sent(cameras: MultiCameraDataset) -> None:
     known = frozenset((file, 0) for file in range(len(cameras.filenames)))
     batch = PacketDataset(cameras)[PacketRequest(0, known)]
     assert batch.num_bytes == 0
-    with pytest.raises(SourceError, match="packet 0 were not sent, and are not here; use the requests"):
+    with pytest.raises(SourceError, match="packet 0 were neither sent nor cached; use this decoder"):
         PacketDecoder(cameras).decode(batch)
 
 
@@ -714,7 +714,7 @@ def test_a_defect_in_a_job_is_raised(cameras: MultiCameraDataset, monkeypatch: p
     ("options", "why"),
     [
         ({"on_error": "ignore"}, '"raise" or "skip"'),
-        ({"num_threads": 0}, "num_threads is at least 1"),
+        ({"num_threads": 0}, "num_threads must be at least 1"),
         ({"packet_cache": "much"}, "no amount of memory"),
         ({"packet_cache": -1}, "at least 0"),
         ({"memory_budget": -1}, "at least 0"),

@@ -111,7 +111,7 @@ def test_rgb_becomes_bt709(tmp_path: Path) -> None:
 def test_10_bits(clip_folder: Path, tmp_path: Path) -> None:
     path = clips.make("hevc_10bit", clip_folder)
     outcome = prepare_one(path, tmp_path)
-    assert outcome.warnings == ("10 bits of a sample became 8",)
+    assert outcome.warnings == ("10 bits per sample were reduced to 8",)
     kept = prepare_one(path, tmp_path, codec="hevc", gop=9)
     assert kept.warnings == () and VideoIndex.scan(kept.files[0]).stream.pix_fmt == "yuv420p10le"
     deep = prepared(path, tmp_path, pixel_format="keep")
@@ -135,7 +135,7 @@ def test_turned_422(tmp_path: Path) -> None:
 
 def test_interlaced_is_left_so(clip_folder: Path, tmp_path: Path) -> None:
     outcome = prepare_one(clips.make("h264_mbaff", clip_folder), tmp_path)
-    assert "is interlaced, and was left so" in outcome.warnings[0]
+    assert "is interlaced and remains so" in outcome.warnings[0]
 
     # Where the size changes, each field is resized by itself: lines of two moments are not mixed.
     def field(number: int) -> av.VideoFrame:
@@ -152,7 +152,7 @@ def test_interlaced_is_left_so(clip_folder: Path, tmp_path: Path) -> None:
 
 def test_sizes_that_change(clip_folder: Path, tmp_path: Path) -> None:
     outcome = prepare_one(clips.make("h264_size_change_ts", clip_folder), tmp_path)
-    assert outcome.warnings == ("changes its size to 128x96; all frames were given the same",)
+    assert outcome.warnings == ("changes its size to 128x96; all frames were scaled to one size",)
     assert {frame.width for frame in clips.linear_decode(outcome.files[0])} == {96}
 
 
@@ -275,4 +275,4 @@ def test_sound_of_scenes(clip_folder: Path, tmp_path: Path, monkeypatch: pytest.
 def test_sound_that_has_no_place(clip_folder: Path, tmp_path: Path) -> None:
     path = clips.make("with_audio", clip_folder)
     outcome = prepare_one(path, tmp_path, codec="vp9", container="webm", audio="copy")
-    assert "its sound (aac) cannot be put into this container" in outcome.error
+    assert "its audio codec (aac) is not supported by this container" in outcome.error

@@ -18,22 +18,22 @@ from framefeed.prepare.options import PrepareOptions, parse_fps, parse_size
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"size": (640, 361)}, "361 pixels are not possible; a side is even"),
-        ({"short_side": 0}, "0 pixels are not possible"),
-        ({"short_side": 256, "size": (640, 360)}, "either size or short_side"),
-        ({"codec": "mpeg4"}, "possible are h264, hevc, vp9, av1"),
-        ({"gop": 0}, "gop is at least 1"),
-        ({"b_frames": 17}, "possible are 0 to 16"),
-        ({"crf": 52}, "possible are 0 to 51"),
-        ({"codec": "av1", "crf": 64}, "possible are 0 to 63"),
-        ({"preset": "8"}, "possible are ultrafast"),
-        ({"codec": "vp9", "preset": "medium"}, "possible are 0, 1"),
-        ({"container": "avi"}, "possible are mp4, mov, mkv, webm"),
-        ({"container": "webm"}, "h264 is not put into webm files; possible are mp4, mov, mkv"),
-        ({"audio": "mute"}, "possible are drop, copy"),
-        ({"fps": Fraction(0)}, "numbers above 0"),
-        ({"min_scene_seconds": float("nan")}, "0 or more"),
-        ({"threads": 0}, "threads is at least 1"),
+        ({"size": (640, 361)}, "sides must be even and from 2 to 16384, got 361 pixels"),
+        ({"short_side": 0}, "got 0 pixels"),
+        ({"short_side": 256, "size": (640, 360)}, "size and short_side cannot be combined"),
+        ({"codec": "mpeg4"}, "one of h264, hevc, vp9, av1"),
+        ({"gop": 0}, "gop must be at least 1"),
+        ({"b_frames": 17}, "from 0 to 16"),
+        ({"crf": 52}, "from 0 to 51"),
+        ({"codec": "av1", "crf": 64}, "from 0 to 63"),
+        ({"preset": "8"}, "must be ultrafast"),
+        ({"codec": "vp9", "preset": "medium"}, "must be 0, 1"),
+        ({"container": "avi"}, "one of mp4, mov, mkv, webm"),
+        ({"container": "webm"}, "h264 is not supported in webm files; use mp4, mov, mkv"),
+        ({"audio": "mute"}, "drop or copy"),
+        ({"fps": Fraction(0)}, "must be above 0"),
+        ({"min_scene_seconds": float("nan")}, "must be at least 0"),
+        ({"threads": 0}, "threads must be at least 1"),
     ],
 )
 def test_what_is_not_possible(wrong: dict[str, Any], words: str) -> None:
@@ -74,7 +74,7 @@ def test_the_same_bytes_again(width: int) -> None:
 def test_pixel_formats() -> None:
     check_pixel_format(PrepareOptions(codec="hevc", pixel_format="yuv420p10le"))
     with pytest.raises(
-        UnsupportedCodec, match=r"does not take the pixel format yuv410p; possible are auto, keep, yuv4"
+        UnsupportedCodec, match=r"does not support the pixel format yuv410p; use auto, keep or one of yuv4"
     ):
         check_pixel_format(PrepareOptions(pixel_format="yuv410p"))
 
@@ -97,5 +97,5 @@ def test_sizes_and_rates() -> None:
     assert parse_fps("30000/1001") == Fraction(30000, 1001)
     assert [parse_fps(rate) for rate in (29.97, "23.976", 59.94)] == [Fraction(n * 1000, 1001) for n in (30, 24, 60)]
     for text in ("many", "1/0"):
-        with pytest.raises(ValueError, match="no frame rate"):
+        with pytest.raises(ValueError, match="invalid frame rate"):
             parse_fps(text)

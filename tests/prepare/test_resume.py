@@ -85,7 +85,7 @@ def test_interrupted(videos: Path, expected: dict[str, bytes], tmp_path: Path) -
     wait_for(out, 1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
+    assert (process.returncode, err) == (130, "framefeed: interrupted; rerun the same command to resume\n")
     found = content(out)
     assert all(found[name] == expected[name] for name in found if not name.startswith("."))
     assert [name for name in found if name.startswith(".") and name.endswith(".mp4")] == []  # no half file

@@ -166,7 +166,7 @@ def test_a_packet_store(here: None, videos: Path, tmp_path: Path) -> None:
     prepare.run(videos, tmp_path / "expected", force=True, audio="copy", **QUICK)
     shutil.rmtree(videos)
     result = prepare.run(tmp_path / "store", tmp_path / "out", force=True, audio="copy", **QUICK)
-    assert result.bad == [] and {text for _, text in result.warnings} == {"has no sound: packet stores keep none"}
+    assert result.bad == [] and {text for _, text in result.warnings} == {"has no audio: packet stores contain none"}
     found, expected = content(tmp_path / "out"), content(tmp_path / "expected")
     assert [found[name] for name in NAMES] == [expected[name] for name in NAMES]
 
@@ -177,12 +177,12 @@ def test_what_is_no_source(here: None, videos: Path, tmp_path: Path) -> None:
     for sources, words in (
         (
             videos,
-            r"videos/a\.mp4: and .*videos/a\.mkv would both be called 'a' in the output folder; rename one of them, or "
+            r"videos/a\.mp4: and .*videos/a\.mkv would both become 'a' in the output folder; rename one of them, or "
             r"prepare them into different folders, as by patterns that end with \*\.mkv and \*\.mp4$",
         ),
         (
             [videos / "a.mp4", videos / "night" / "a.mp4"],
-            "would both be called 'a' .* prepare them into different folders, or give a folder above both$",
+            "would both become 'a' .* prepare them into different folders, or give a folder above both$",
         ),
         ([], "none given"),
         (tmp_path / "*.avi", "no file matches this pattern"),
@@ -191,9 +191,9 @@ def test_what_is_no_source(here: None, videos: Path, tmp_path: Path) -> None:
         with pytest.raises((InvalidFile, OSError, ValueError), match=words):
             prepare.run(sources, out, **QUICK)
         assert not out.exists()
-    with pytest.raises(InvalidFile, match="is the output folder as well"):
+    with pytest.raises(InvalidFile, match="is also the output folder"):
         prepare.run(videos, videos, **QUICK)
-    with pytest.raises(InvalidFile, match="lies in the output folder"):
+    with pytest.raises(InvalidFile, match="is inside the output folder"):
         prepare.run(videos / "a.mp4", videos, **QUICK)
     with pytest.raises(OutputError, match="is a file"):
         prepare.run(videos / "b.mkv", videos / "a.mp4", **QUICK)

@@ -56,7 +56,7 @@ def test_vali_failures_are_errors(part: str, path: Path, install: Install, no_gp
     install(fakes.vali())
     with open_reader("vali", path, mode="seek") as reader:
         vars(reader)[part].broken = True
-        with pytest.raises(DecodeError, match=re.escape(f"{path.name}: VALI does not")) as caught:
+        with pytest.raises(DecodeError, match=re.escape(f"{path.name}: VALI cannot")) as caught:
             reader.read_frames([3])
         assert caught.value.frame == 3
 
@@ -82,9 +82,7 @@ def test_frames_that_torchvision_leaves_out_are_errors(
 
 def test_torchvision_without_video(path: Path, install: Install) -> None:
     install(fakes.torchvision(video=False))
-    with pytest.raises(
-        MissingBackend, match=r"torchvision: release 0\.28\.0 does not read videos.*removed.*pip install"
-    ):
+    with pytest.raises(MissingBackend, match=r"torchvision: release 0\.28\.0 cannot read videos.*removed.*pip install"):
         open_reader("torchvision", path)
 
 
@@ -178,7 +176,7 @@ def test_opencv_that_ends_early(path: Path, install: Install, monkeypatch: pytes
     monkeypatch.setattr(_Capture, "length", 20)
     with (
         open_reader("opencv", path) as reader,
-        pytest.raises(DecodeError, match=f"ends before frame 20 of {FRAMES}") as caught,
+        pytest.raises(DecodeError, match=f"stops before frame 20 of {FRAMES}") as caught,
     ):
         reader.read_frames([18, 30])
     assert caught.value.frame == 20

@@ -165,9 +165,9 @@ def test_the_whole_epoch_has_no_error() -> None:
 def test_correlations_are_checked() -> None:
     with pytest.raises(ValueError, match=r"in -1\.\.1, got 1\.5"):
         Correlation(1.5)
-    with pytest.raises(ValueError, match="2 distances and 1 correlations"):
+    with pytest.raises(ValueError, match="2 distances, but 1 correlations"):
         Correlation(0.5, 0.0, (1, 2), (0.5,))
-    with pytest.raises(ValueError, match="distances rise from 1"):
+    with pytest.raises(ValueError, match="distances must rise from 1"):
         Correlation(0.5, 0.0, (0, 2), (0.5, 0.5))
     profile = Correlation(0.5, 0.2, (1, 3), (0.9, 0.7))
     assert profile.in_group(np.array([0, 1, 2, 3, 9])) == pytest.approx([1, 0.9, 0.8, 0.7, 0.7])

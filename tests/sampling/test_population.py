@@ -67,7 +67,7 @@ def test_damage_is_told(catalog: Catalog, tmp_path: Path) -> None:
         frames = pa.array([[*range(23), wrong]], batch.schema.field("frames").type)
         columns = [frames if number == place else column for number, column in enumerate(batch.columns)]
         write_file(str(tmp_path / "bad.arrow"), [pa.record_batch(columns, schema=batch.schema)], batch.schema, [])
-        with pytest.raises(CatalogError, match=r"bad\.arrow: damaged"):
+        with pytest.raises(CatalogError, match=r"bad\.arrow: is damaged"):
             Population.of_catalog(tmp_path / "bad.arrow")
     empty = encode([])
     write_file(str(tmp_path / "empty.arrow"), [empty], empty.schema, [])
@@ -90,7 +90,7 @@ def test_layouts_and_back() -> None:
 
 @pytest.mark.parametrize("groups", [[], [[]], [[0]], [[3], []]])
 def test_populations_are_checked(groups: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match="each file has groups, and each group has frames"):
+    with pytest.raises(ValueError, match="each file a group, and each group a frame"):
         Population.of(groups)
-    with pytest.raises(ValueError, match="there are 2 groups, and files with 3"):
+    with pytest.raises(ValueError, match="got 2 groups, but files with 3"):
         Population(np.array([1, 1]), np.array([1, 2]))

@@ -67,7 +67,7 @@ def test_values_of_whole_videos(catalog: Catalog) -> None:
     assert values.frames[values.videos == 1].tolist() == list(range(0, 20, 2))
     with pytest.raises(ValueError, match="19 values for 20 frames"):
         FrameValues.of(catalog, {1: np.zeros(19)})
-    with pytest.raises(ValueError, match="there are no values"):
+    with pytest.raises(ValueError, match="no values given"):
         FrameValues.of(catalog, {})
 
 
@@ -94,10 +94,10 @@ def test_tables(catalog: Catalog, tmp_path: Path, suffix: str, by: str) -> None:
     [
         ("video,frame\n0,1\n", "lacks the column value"),
         ("video,frame,value\n", "has no rows"),
-        ("video,frame,value\n0,one,1.0\n", "frame has to be whole numbers"),
+        ("video,frame,value\n0,one,1.0\n", "frame must have integers"),
         ("video,frame,value\n0,1,1.0\n0,1,2.0\n", "frame 1 has two values"),
-        ("video,frame,value\n0,,1.0\n", "frame is empty"),
-        ("video,frame,value\n0,1\n", "no CSV or Parquet table"),
+        ("video,frame,value\n0,,1.0\n", "frame has empty cells"),
+        ("video,frame,value\n0,1\n", "not a CSV or Parquet table"),
     ],
 )
 def test_bad_tables_say_what_is_possible(catalog: Catalog, tmp_path: Path, text: str, message: str) -> None:

@@ -72,7 +72,7 @@ def test_sizes_that_cannot_be_treated_alike(make: Any, reason: str) -> None:
 
 def test_sizes_out_of_proportion() -> None:
     given = {**batch(), "small": torch.rand(NUM, 1, 3, 48, 48)}
-    with pytest.raises(ValueError, match="not in proportion"):
+    with pytest.raises(ValueError, match="aspect ratios differ"):
         VideoAugmentation(kornia.RandomRotation(10.0))(given, epoch=0)
     flipped = VideoAugmentation(kornia.RandomHorizontalFlip(p=1.0))(given, epoch=0)
     assert torch.equal(flipped["small"], given["small"].flip(-1))
@@ -141,7 +141,7 @@ def test_keys_that_are_not_possible() -> None:
     with pytest.raises(ValueError, match="keys is empty"):
         VideoAugmentation(kornia.RandomInvert(), keys=[])
     wrong: Any = {"large": "colour"}
-    with pytest.raises(ValueError, match='"all" or "geometric", not \'colour\''):
+    with pytest.raises(ValueError, match='"all" or "geometric", got \'colour\''):
         VideoAugmentation(kornia.RandomInvert(), keys=wrong)
 
 

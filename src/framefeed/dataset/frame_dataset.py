@@ -188,7 +188,7 @@ class FrameDataset(Dataset[dict[str, Any]], ABC):
         """Returns the sample number; negative numbers count from the end."""
         number = operator.index(sample)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"sample {number} is out of range; samples are 0..{len(self) - 1}")
+            raise IndexError(f"no sample {number}; samples are 0..{len(self) - 1}")
         return number % len(self)
 
     def _decode(self, file: int, frames: list[int], assembly: Assembly) -> None:

@@ -202,7 +202,7 @@ class AbstractVideoReader(ABC):
         wanted = [operator.index(number) for number in indices]
         for number in wanted:
             if not 0 <= number < self.num_frames:
-                reason = f"frame {number} is out of range; {self.name} finds {self.num_frames} frames"
+                reason = f"no frame {number}; {self.name} finds {self.num_frames} frames"
                 raise FrameIndexError(self.path, reason)
         try:
             if self.mode == "seek":

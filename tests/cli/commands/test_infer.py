@@ -92,7 +92,7 @@ def test_bad_arguments_say_what_is_possible(run: Run, argv: tuple[str, ...], pos
 
 
 def test_models_that_cannot_be_used(run: Run, folder: Path, tmp_path: Path) -> None:
-    for model, reason in ((tmp_path / "m.onnx", "cannot be read"), (folder / "names.txt", "no kind of model")):
+    for model, reason in ((tmp_path / "m.onnx", "cannot be read"), (folder / "names.txt", "unknown model type")):
         ran = run("infer", folder, "--model", model, "--device", "cpu", "-o", tmp_path / "found.csv")
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"framefeed: {model}: ") and reason in ran.err
@@ -114,7 +114,7 @@ def test_models_in_the_current_folder(run: Run, folder: Path, tmp_path: Path, mo
     for name, reason in (("own_syntax", "SyntaxError: "), ("own_trouble", "KeyError: ")):
         ran = run("infer", folder, "--model", f"{name}:find", *options, "-o", "other.csv")
         assert (ran.code, ran.out) == (2, "")
-        assert ran.err.startswith(f"framefeed: {name}:find: the module {name} cannot be imported ({reason}")
+        assert ran.err.startswith(f"framefeed: {name}:find: cannot import module {name} ({reason}")
         assert ran.err.count("\n") == 1
 
 
@@ -167,7 +167,7 @@ def test_interrupted(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest
             _, err = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert (process.returncode, err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
+    assert (process.returncode, err) == (130, "framefeed: interrupted; rerun the same command to resume\n")
     assert not output.exists()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -175,7 +175,7 @@ def test_interrupted(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(api.run.__kwdefaults__, "segment_frames", 10)
     ran = run(*command[2:])
     sys.modules.pop("slow", None)
-    assert ran.code == 0 and "of these frames were done before" in ran.out
+    assert ran.code == 0 and "of these frames were resumed from an earlier run" in ran.out
     assert read_rows(output).num_rows == 2 * 60 * 3
 
 

@@ -88,19 +88,19 @@ def test_a_report(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("v",), "SOURCE and OUT are needed, or --report SOURCE"),
+        (("v",), "SOURCE and OUT are required, or --report SOURCE"),
         (("v", "o", "--size", "640"), "640x360"),
-        (("v", "o", "--size", "640x361"), "a side is even"),
+        (("v", "o", "--size", "640x361"), "sides must be even"),
         (("v", "o", "--size", "640x360", "--short-side", "256"), "not allowed with"),
         (("v", "o", "--codec", "mpeg4"), "choose from"),
         (("v", "o", "--gop", "0"), "1, 2, 3"),
         (("v", "o", "--crf", "60"), "0 to 51"),
         (("v", "o", "--preset", "swift"), "ultrafast"),
         (("v", "o", "--fps", "many"), "30000/1001"),
-        (("v", "o", "--codec", "h264", "--container", "webm"), "not put into webm"),
+        (("v", "o", "--codec", "h264", "--container", "webm"), "not supported in webm"),
         (("v", "o", "--sample", "4"), "--sample needs --report"),
-        (("v", "--report", "--gop", "4"), "--gop does not go with --report"),
-        (("v", "--report", "--scenes"), "do not go with --report"),
+        (("v", "--report", "--gop", "4"), "--gop cannot be combined with --report"),
+        (("v", "--report", "--scenes"), "cannot be combined with --report"),
         (("v", "--report", "--gops", "1,x"), "1, 2, 3"),
         (("v", "--report", "--seconds", "0"), "above 0"),
     ],
@@ -114,7 +114,7 @@ def test_what_cannot_be_used(run: Run, videos: Path, tmp_path: Path) -> None:
     ran = run("prepare", tmp_path / "nowhere", tmp_path / "out")
     assert (ran.code, ran.err) == (2, f"framefeed: {tmp_path / 'nowhere'}: no such file\n")
     ran = run("prepare", videos, tmp_path / "out", "--pixel-format", "yuv410p")
-    assert ran.code == 2 and "h264: its encoder does not take the pixel format yuv410p; possible are auto" in ran.err
+    assert ran.code == 2 and "h264: its encoder does not support the pixel format yuv410p; use auto" in ran.err
     assert not (tmp_path / "out").exists()
 
 
@@ -124,4 +124,4 @@ def test_interrupted(run: Run, videos: Path, tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(api, "prepare_all", interrupted)
     ran = run("prepare", videos, tmp_path / "out", *QUICK)
-    assert (ran.code, ran.err) == (130, "framefeed: interrupted; the same command goes on where it was\n")
+    assert (ran.code, ran.err) == (130, "framefeed: interrupted; rerun the same command to resume\n")

@@ -78,7 +78,7 @@ def test_memory_and_frame_size(run: Run, catalog: Path) -> None:
         (("--orders", "random"), "window:16"),
         (("--orders", "window:50"), "no file has 50 frames; the longest has 40"),
         (("--batch-size", "1"), "batch_size has to be in 2"),
-        (("--batch-size", "118"), "no full batch: there are 117 frames"),
+        (("--batch-size", "118"), "but there are only 117 frames"),
         (("--values", "x.csv", "--correlation", "0.1"), "not allowed with"),
     ],
 )

@@ -146,11 +146,11 @@ def test_outputs_that_are_none() -> None:
     with pytest.raises(ModelError, match=r"3 classes .* 5 names"):
         choose_layout("yolo", [("x", torch.zeros(2, 7, 84))], SIZE, 5, "m")
     for layout in ("yolo-last", "yolov5"):  # it would be read, and nothing found
-        with pytest.raises(ModelError, match=rf"at 7 points in layout '{layout}': is it transposed\?.*--classes"):
+        with pytest.raises(ModelError, match=rf"at 7 points in layout '{layout}': it may be transposed.*--classes"):
             choose_layout(layout, [("x", torch.zeros(2, 7, 84))], SIZE, None, "m")
     assert choose_layout("yolov5", [("x", torch.zeros(2, 7, 84))], SIZE, 79, "m").num_classes == 79
     with pytest.raises(ModelError, match="no classes"):
         choose_layout("auto", [("boxes", torch.zeros(2, 9, 4)), ("scores", torch.zeros(2, 9))], SIZE, None, "m")
-    with pytest.raises(ValueError, match="layout is one of"):
+    with pytest.raises(ValueError, match="layout must be one of"):
         choose_layout("ssd", [("x", torch.zeros(2, 7, 84))], SIZE, None, "m")
     assert LAYOUTS[0] == "auto"

@@ -121,5 +121,5 @@ def test_what_cannot_be_encoded(clip_folder: Path) -> None:
     with pytest.raises(InvalidFile, match=r"x\.mp4: its pictures of 1x48 pixels are too small"):
         look(1, 48, PrepareOptions())
     index = VideoIndex.scan(clips.make("hevc_12bit_444", clip_folder))
-    with pytest.raises(UnsupportedCodec, match="yuv444p12le is not one of h264's encoder; choose --pixel-format auto"):
+    with pytest.raises(UnsupportedCodec, match="its pixel format yuv444p12le; use --pixel-format auto"):
         plan_format(index.path, index.stream, PrepareOptions(pixel_format="keep"))

@@ -185,15 +185,15 @@ def test_the_comparison_can_fail() -> None:
 
 
 def test_what_cannot_be_computed_is_refused() -> None:
-    with pytest.raises(ValueError, match="up to 64 frames, there are 1600"):
+    with pytest.raises(ValueError, match="at most 64 frames, got 1600"):
         place_probabilities(Buffered(8), EQUAL, [0])
-    with pytest.raises(ValueError, match=r"places are 0\.\.32"):
+    with pytest.raises(ValueError, match=r"places must be in 0\.\.32"):
         place_probabilities(Shuffle(), UNEVEN, [33])
     with pytest.raises(ValueError, match=r"no batch 6; batches are 0\.\.5"):
         batch_probabilities(Shuffle(), UNEVEN, BATCH, 6)
-    with pytest.raises(ValueError, match="depends on the batch_size"):
+    with pytest.raises(ValueError, match="needs a batch_size"):
         draw_probabilities(Sequential(), UNEVEN, drop_last=True)
-    with pytest.raises(ValueError, match="no full batch"):
+    with pytest.raises(ValueError, match="but there are only"):
         draw_probabilities(Sequential(), UNEVEN, batch_size=34, drop_last=True)
     with pytest.raises(ValueError, match="no file has 21 frames; the longest has 20"):
         draw_probabilities(SlidingWindow(21), UNEVEN)

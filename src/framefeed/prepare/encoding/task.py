@@ -179,7 +179,7 @@ class _TaskRun:
             if index.stored is None:
                 sound = open_audio(index.path, shift=part.shift, span=(begins, ends))
             else:
-                self._warn("has no audio: packet stores do not contain any")
+                self._warn("has no audio: packet stores contain none")
         with sound as audio:
             if keep:
                 remux(file, index, part, options, audio=audio, progress=self._progress)
