@@ -210,7 +210,7 @@ class SampledEpochs:
         outside = (samples < -self.num_samples) | (samples >= self.num_samples)
         if outside.any():
             raise IndexError(
-                f"{self.name} returned sample {samples[outside][0]}; valid samples are 0..{self.num_samples - 1}"
+                f"{self.name} returned sample {samples[outside][0]}; samples are 0..{self.num_samples - 1}"
             )
         return np.where(samples < 0, samples + self.num_samples, samples)
 

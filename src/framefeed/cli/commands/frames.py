@@ -91,7 +91,7 @@ def _in_range(args: argparse.Namespace, count: int) -> range:
     if not chosen:
         ends = (args.range.start, args.range.stop, *([args.range.step] if args.range.step is not None else ()))
         text = ":".join("" if end is None else str(end) for end in ends)
-        raise FrameIndexError(args.file, f"the range {text} is empty; frames are 0..{count - 1}")
+        raise FrameIndexError(args.file, f"no frames in the range {text}; frames are 0..{count - 1}")
     return chosen
 
 
