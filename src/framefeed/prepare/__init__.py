@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from framefeed.prepare.api import PrepareResult, run
     from framefeed.prepare.gop.gop_report import GopReport, report
 
-_HOME = {"GopReport": "gop.gop_report", "PrepareResult": "api", "report": "gop_report", "run": "api"}
+_HOME = {"GopReport": "gop.gop_report", "PrepareResult": "api", "report": "gop.gop_report", "run": "api"}
 
 __all__ = ["GopReport", "PrepareResult", "report", "run"]
 
