@@ -102,6 +102,33 @@ def test_equal_requests_give_equal_pictures(tmp_path: Path) -> None:
     assert refused
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_picture_of_which_no_slice_can_be_decoded(threads: int, clip_folder: Path) -> None:
+    """Behind an open random-access point, FFmpeg gives out the memory as it was."""
+    good = clips.make("h264_open_gop", clip_folder)
+    path = _harmed(good, 29, [(9, 0x10)])
+    index = VideoIndex.scan(path)
+    frame = index.packets.frames.tolist().index(29)
+    cpu_engine.cache_clear()
+    decoder = VideoDecoder(path, index=index, num_ffmpeg_threads=threads)
+    assert ask(decoder, [frame]) == {frame: None}
+    assert None not in ask(decoder, list(range(28))).values()
+    assert not check(path, random.Random(threads), [good], good)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("pyramid", [0, 2])
+def test_missing_references_of_whole_files_are_not_unwritten(threads: int, pyramid: int, tmp_path: Path) -> None:
+    """Interlaced, with open groups and several references: FFmpeg makes up those that are in front of a group."""
+    path = tmp_path / "open.mp4"
+    options = {"x264-params": f"open-gop=1:ref=4:bframes=3:b-pyramid={pyramid}:tff=1"}
+    samples.write_clip(path, codec="libx264", frames=36, gop=12, width=96, height=64, interlaced=True, options=options)
+    truth = linear_truth(path)
+    decoder = VideoDecoder(path, num_ffmpeg_threads=threads)
+    for frames in (list(range(36)), [14], [27], [24, 35]):
+        assert ask(decoder, frames) == {frame: truth.digests[frame] for frame in frames}
+
+
 # --- checksums --------------------------------------------------------------------------------------------------------
 
 

@@ -77,10 +77,10 @@ _WRITE_ALL = frozenset(
 _PADDING = 64  # bytes that FFmpeg allocates behind the data of a packet
 
 
-def _watches(stream: StreamInfo) -> bool:
+def _watches(stream: StreamInfo, explodes: bool) -> bool:
     """Returns whether the decoder may leave pixels of a damaged picture unwritten without an error."""
     if stream.codec == "h264":  # of frames it counts the macroblocks, of fields it does not
-        return may_have_fields(stream.extradata)
+        return not explodes or may_have_fields(stream.extradata)
     return stream.codec not in _WRITE_ALL
 
 
@@ -91,7 +91,8 @@ def _blocks(stream: StreamInfo) -> Blocks | None:
         case "vp8":
             return Blocks(16, last_column=True)
         case "h264":
-            return Blocks(16, fields=True)
+            # A frame of which no slice can be decoded is left as it is, unless the decoder is made to fail.
+            return Blocks(16, fields=True) if may_have_fields(stream.extradata) else Blocks(16, first_only=True)
         case "mpeg1video" | "mpeg2video":
             return Blocks(16, fields=True, filtered=False)
         case "vc1" | "wmv3":
@@ -150,7 +151,7 @@ class CpuSession:
         context.options |= (_EXPLODE if self._explodes else {}) | (_STRICT if self._is_strict else {})
         context.options |= EXPORTED if self._strays is not None else {}
         self._stop_watching()
-        if _watches(stream):
+        if _watches(stream, self._explodes):
             self._unwritten = UnwrittenPixels(context, _blocks(stream))
         return context
 

@@ -50,6 +50,7 @@ class Blocks(NamedTuple):
         fields: Whether the lines of a block may belong to two fields, which are decoded apart.
         padded: Whether blocks at the right and at the bottom are written beyond the edge of the picture.
         filtered: Whether the edges of a block may be written with its neighbours.
+        first_only: Whether only the first block has to be looked at: a picture is written as a whole or not at all.
     """
 
     size: int
@@ -58,6 +59,7 @@ class Blocks(NamedTuple):
     fields: bool = False
     padded: bool = True
     filtered: bool = True
+    first_only: bool = False
 
 
 class _Frame(ctypes.Structure):
@@ -106,9 +108,11 @@ class _Hooks:
         util.av_buffer_ref.restype = ctypes.c_void_p
         util.av_buffer_ref.argtypes = [ctypes.c_void_p]
         util.av_buffer_unref.argtypes = [ctypes.c_void_p]
+        util.av_buffer_get_ref_count.argtypes = [ctypes.c_void_p]
         util.av_get_pix_fmt_name.restype = ctypes.c_char_p
         self.plane_buffer, self.ref = util.av_frame_get_plane_buffer, util.av_buffer_ref
         self.unref, self.format_name = util.av_buffer_unref, util.av_get_pix_fmt_name
+        self.ref_count = util.av_buffer_get_ref_count
         default = ctypes.cast(codec.avcodec_default_get_buffer2, ctypes.c_void_p).value
         assert default is not None
         self.get_buffer = _GetBufferLocked(default)
@@ -263,7 +267,8 @@ class UnwrittenPixels:
         while marked and marked[0][0] <= done:
             _, places, buffers = marked.popleft()
             for place in places:
-                found = found or _is_there(*place)
+                # That of H.264 gives up the memory of a picture that is missing, and has the one before in its place.
+                found = found or (_is_there(*place) and any(self._hooks.ref_count(each) > 1 for each in buffers))
             self._release(buffers)
         return found
 
@@ -327,6 +332,8 @@ def _in_blocks(memory: _Memory, blocks: Blocks, width: int, height: int, sample:
     across = -(-width // size) if blocks.padded else (width - inset - used) // size + 1
     if line < width * sample or down < 1 or across < 1:
         return None
+    if blocks.first_only:
+        down = across = 1
     column = across - 1 if blocks.last_column else 0
     shape, strides = (fields, down, across - column), (line, size * line, size * sample)
     begin = min(_INSET, (size - lines) // 2)
