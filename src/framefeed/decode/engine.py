@@ -43,6 +43,12 @@ class Lease:
         """By group, where they stand."""
         return {start: running.cursor for start, running in self._running.items()}
 
+    def give_back_others(self, jobs: Sequence[DecodeJob]) -> None:
+        """Gives back the sessions that no job resumes, so that those of the jobs will be the ones used last."""
+        resumed = {job.start for job in jobs if job.resume >= 0}
+        for start in self._running.keys() - resumed:
+            self._pool.keep_running(self._index, self._running.pop(start))
+
     def session(self, job: DecodeJob, num_threads: int) -> Running:
         """Returns the session that a job resumes, or one for a fresh start."""
         running = self._running.pop(job.start) if job.resume >= 0 else None
@@ -110,6 +116,7 @@ class Engine:
         Returns:
             The jobs that lost pictures.
         """
+        lease.give_back_others(plan.jobs)
         task = _JobTask(self.pool, index, source, sink, lease, plan.read_on)
         jobs = list(zip(plan.jobs, plan.threads or (1,) * len(plan.jobs), strict=True))
         for job, threads in jobs[: plan.num_first]:
