@@ -136,7 +136,7 @@ def test_interrupt_from_outside(tmp_path: Path) -> None:
     # background, interrupts are ignored, and children inherit that.
     script = (
         "import signal, sys, time, framefeed.cli as cli\n"
-        "from framefeed import samples\n"
+        "from framefeed.testing import samples\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(folder):\n"
         "    open(sys.argv[1], 'w').close()\n"
