@@ -14,9 +14,6 @@ ROOT = Path(framefeed.__file__).parent
 OPENING = re.compile(r"(What|Whether|Which|How|Where|Who)\b")
 MAX_MODULES = 12
 
-# Folders that still have more modules. Only ever remove entries.
-FOLDERS_TO_DO = {"index/bitstream"}
-
 
 def _docstrings(path: Path) -> Iterator[str]:
     """The docstrings of modules, classes, functions and attributes."""
@@ -44,8 +41,7 @@ def test_folders_have_few_modules() -> None:
         for folder in folders
         if len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) > MAX_MODULES
     }
-    assert large - FOLDERS_TO_DO == set()
-    assert FOLDERS_TO_DO - large == set(), "done: remove them from FOLDERS_TO_DO"
+    assert large == set()
 
 
 def test_the_walk_finds_docstrings() -> None:

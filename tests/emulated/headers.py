@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from framefeed.index.bitstream import hevc_headers
 from framefeed.index.bitstream.bits import BitReader, unescape
+from framefeed.index.bitstream.hevc import headers as hevc_headers
 from framefeed.index.bitstream.nal import split_annex_b
 
 

@@ -11,10 +11,9 @@ import clips
 from clips.base import read_packets, remux
 from framefeed import VideoIndex
 from framefeed.index.bitstream import PacketKind
-from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
-from framefeed.index.bitstream.columns import WORD, BitColumns
+from framefeed.index.bitstream.bits import WORD, BitColumns, BitReader, OutOfData, unescape
 from framefeed.index.bitstream.gaps import in_read_sequences, last_shown, order_gaps
-from framefeed.index.bitstream.hevc_headers import parse_reference_sets, parse_references, refers_ahead
+from framefeed.index.bitstream.hevc.headers import parse_reference_sets, parse_references, refers_ahead
 from framefeed.index.scan import scan
 from framefeed.media.media import open_media
 from framefeed.testing import samples

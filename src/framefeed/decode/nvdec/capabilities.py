@@ -8,8 +8,10 @@ from typing import Any
 
 from framefeed.decode.nvdec.annexb import framing
 from framefeed.errors import MissingBackend, UnsupportedCodec
-from framefeed.index.bitstream import PacketKind, h264_headers, hevc_headers
+from framefeed.index.bitstream import PacketKind
 from framefeed.index.bitstream.bits import OutOfData, Part
+from framefeed.index.bitstream.h264 import headers as h264_headers
+from framefeed.index.bitstream.hevc import headers as hevc_headers
 from framefeed.index.bitstream.nal import split_annex_b
 from framefeed.index.video_index import VideoIndex
 from framefeed.types import NO_PTS, StreamInfo

@@ -1,13 +1,13 @@
 """Flags of compressed packets: random access, references, hidden pictures.
 
-Pure functions of bytes. One file per codec; `make_classifier` chooses. Packets that cannot be parsed get no flags: a
-missing flag costs time, a wrong flag costs a wrong frame.
+Pure functions of bytes. One file or folder per codec; `make_classifier` chooses. Packets that cannot be parsed get no
+flags: a missing flag costs time, a wrong flag costs a wrong frame.
 """
 
 from framefeed.index.bitstream.av1 import Av1Classifier
 from framefeed.index.bitstream.gaps import NO_GAPS, Gaps
-from framefeed.index.bitstream.h264 import H264Classifier, may_have_fields
-from framefeed.index.bitstream.hevc import HevcClassifier, block_size, has_several_slices, nal_length_size
+from framefeed.index.bitstream.h264.classifier import H264Classifier, may_have_fields
+from framefeed.index.bitstream.hevc.classifier import HevcClassifier, block_size, has_several_slices, nal_length_size
 from framefeed.index.bitstream.kinds import HEAD, Classification, Classifier, PacketKind, Read
 from framefeed.index.bitstream.mpeg4 import Mpeg4Classifier, has_known_faults
 from framefeed.index.bitstream.mpeg12 import Mpeg12Classifier

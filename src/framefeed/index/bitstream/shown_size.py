@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from framefeed.index.bitstream import h264, hevc
 from framefeed.index.bitstream.bits import OutOfData, Part
-from framefeed.index.bitstream.h264_headers import shown_part
-from framefeed.index.bitstream.hevc_headers import SPS, parse_sps
+from framefeed.index.bitstream.h264 import classifier as h264
+from framefeed.index.bitstream.h264.headers import shown_part
+from framefeed.index.bitstream.hevc import classifier as hevc
+from framefeed.index.bitstream.hevc.headers import SPS, parse_sps
 
 __all__ = ["has_size", "units_before_pictures"]
 

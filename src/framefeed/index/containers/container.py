@@ -16,9 +16,11 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from framefeed.errors import InvalidFile, NoVideoStream, UnsupportedCodec, UnsupportedStream
-from framefeed.index.bitstream import Gaps, PacketKind, h264_vui, hevc_vui, make_classifier
+from framefeed.index.bitstream import Gaps, PacketKind, make_classifier
 from framefeed.index.bitstream.av1 import Av1Classifier
-from framefeed.index.bitstream.h264_vui import ColorFormat
+from framefeed.index.bitstream.h264 import vui as h264_vui
+from framefeed.index.bitstream.h264.vui import ColorFormat
+from framefeed.index.bitstream.hevc import vui as hevc_vui
 from framefeed.index.orientation import from_frame
 from framefeed.index.table import RawPackets
 from framefeed.media.media import Media

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from framefeed.index.bitstream import HEAD
-from framefeed.index.bitstream.hevc import HevcClassifier
-from framefeed.index.bitstream.hevc_vui import HevcFormat, read_format
+from framefeed.index.bitstream.hevc.classifier import HevcClassifier
+from framefeed.index.bitstream.hevc.vui import HevcFormat, read_format
 from framefeed.index.bitstream.shown_size import has_size
 from framefeed.index.containers.container import Scan
 from framefeed.index.containers.mp4_plain import PlainTrack, read_plain_track

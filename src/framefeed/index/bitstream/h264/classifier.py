@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.index.bitstream.bits import BitReader, OutOfData
-from framefeed.index.bitstream.columns import BitColumns
+from framefeed.index.bitstream.bits import BitColumns, BitReader, OutOfData
 from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, latest_before, order_gaps
-from framefeed.index.bitstream.h264_headers import (
+from framefeed.index.bitstream.h264.headers import (
     RecoveryPoint,
     Slice,
     Sps,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
-from framefeed.index.bitstream.h264_headers import Sps, read_sps
+from framefeed.index.bitstream.h264.headers import Sps, read_sps
 
 __all__ = ["ColorFormat", "read_format"]
 

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framefeed.index.bitstream.bits import OutOfData
-from framefeed.index.bitstream.columns import BitColumns
+from framefeed.index.bitstream.bits import BitColumns, OutOfData
 from framefeed.index.bitstream.gaps import NO_GAPS, Gaps, at_rows, in_read_sequences, last_shown, order_gaps
-from framefeed.index.bitstream.hevc_headers import (
+from framefeed.index.bitstream.hevc.headers import (
     IDR,
     PPS,
     SPS,

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from framefeed.index.bitstream.bits import BitReader, OutOfData, unescape
-from framefeed.index.bitstream.hevc_headers import PPS, SPS, VPS, skip_profile
+from framefeed.index.bitstream.hevc.headers import PPS, SPS, VPS, skip_profile
 from framefeed.index.bitstream.nal import split_counted
 
 __all__ = ["HevcFormat", "read_format"]

@@ -1,0 +1,1 @@
+"""HEVC: classification of packets, parsing of headers, and the format of pictures."""
