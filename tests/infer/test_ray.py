@@ -231,7 +231,7 @@ def test_every_format_gives_the_same_rows(
 
 
 def test_a_model_that_cannot_be_used_there(in_process: None, clips: list[Path], models: Mapping[str, Path]) -> None:
-    with pytest.raises(ModelError, match="takes frames of 128x128, not 64x64"):
+    with pytest.raises(ModelError, match="expects frames of 128x128, not 64x64"):
         run(clips, models["onnx"], image_size=64, ray=ONE)
     with pytest.raises(ModelError, match="one row for each"):
         run(clips, _one_row, image_size=SIZE, ray=ONE)

@@ -57,7 +57,7 @@ def test_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_ray_that_listens_elsewhere_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     ray, _ = put(monkeypatch, "192.0.2.2")
-    with pytest.raises(MissingBackend, match=r"listens on 192\.0\.2\.2, not on 127\.0\.0\.1 only"):
+    with pytest.raises(MissingBackend, match=r"listens on 192\.0\.2\.2, not only on 127\.0\.0\.1"):
         RayExecutor("model.onnx", RayOptions())
     assert [name for name, _ in ray.calls] == ["init", "shutdown"]
 

@@ -162,7 +162,7 @@ def test_the_number_of_ranks_may_change_between_epochs(
         following = [found[order][0] for found in resumed]
         assert sorted(help.flat(help.flat(part) for part in following)) == expected[2]
         for found in resumed:
-            assert f"by {saved} ranks, not {world}" in found[order][1]
+            assert f"with {saved} ranks, not {world}" in found[order][1]
             assert "only change between epochs" in found[order][1]
 
 

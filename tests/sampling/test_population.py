@@ -71,7 +71,7 @@ def test_damage_is_told(catalog: Catalog, tmp_path: Path) -> None:
             Population.of_catalog(tmp_path / "bad.arrow")
     empty = encode([])
     write_file(str(tmp_path / "empty.arrow"), [empty], empty.schema, [])
-    with pytest.raises(CatalogError, match="has no videos"):
+    with pytest.raises(CatalogError, match="is empty; add videos"):
         Population.of_catalog(tmp_path / "empty.arrow")
     with pytest.raises(CatalogError, match="no such catalog"):
         Population.of_catalog(tmp_path / "none.arrow")

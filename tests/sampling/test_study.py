@@ -99,7 +99,7 @@ def test_names_that_mean_nothing() -> None:
 
 
 def test_too_few_frames(catalog: Catalog) -> None:
-    with pytest.raises(ValueError, match="no full batch: there are 154 frames, and batch_size is 155"):
+    with pytest.raises(ValueError, match="batch_size is 155, but there are only 154 frames"):
         study(catalog, 0.5, batch_size=155)
 
 

@@ -64,8 +64,8 @@ def test_a_wrong_name_costs_nothing(run: Run, videos: list[Path], tmp_path: Path
     ran = run("index", tmp_path / "vidoes", "-o", catalog)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"framefeed: {catalog}: no video could be indexed ({tmp_path / 'vidoes'}: no such file); this catalog stays as "
-        "it is, with 3 videos: delete it first where an empty catalog is meant\n"
+        f"framefeed: {catalog}: no video could be indexed ({tmp_path / 'vidoes'}: no such file); this catalog is kept, "
+        "with 3 videos: delete it first if you want an empty catalog\n"
     )
     assert catalog.read_bytes() == good
     ran = run("index", tmp_path / "vidoes", "-o", tmp_path / "new.arrow", "--json")
@@ -78,7 +78,7 @@ def test_other_files_are_not_replaced(run: Run, videos: list[Path], tmp_path: Pa
     notes.write_text("mine")
     ran = run("index", *videos, "-o", notes)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"framefeed: {notes}: not a catalog; it would be replaced: choose another name\n"
+    assert ran.err == f"framefeed: {notes}: not a catalog; writing would replace it: choose another name\n"
     assert notes.read_text() == "mine"
 
 

@@ -175,7 +175,7 @@ def test_orders_of_others_are_simulated() -> None:
     assert (found.how, found.error) == ("simulated", 0.0)
     _assert_same(found.drawn, expected.drawn)
     many = Population(np.full(200_000, 50), np.full(100_000, 2))
-    with pytest.raises(ValueError, match="can only be simulated, with up to 4194304 frames; there are 10000000"):
+    with pytest.raises(ValueError, match="can only be simulated, with up to 4194304 frames, got 10000000"):
         find_pairs(Backwards(), many, 40)
 
 
@@ -187,7 +187,7 @@ class Unknown:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="no full batch: there are 33 frames, and batch_size is 34"):
+    with pytest.raises(ValueError, match="batch_size is 34, but there are only 33 frames"):
         find_pairs(Shuffle(), UNEVEN, 34)
     with pytest.raises(ValueError, match="batch_size has to be in 2"):
         find_pairs(Shuffle(), UNEVEN, 1)
