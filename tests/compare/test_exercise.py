@@ -186,7 +186,7 @@ def test_the_command(
     )
     document = json.loads(Path("new/results.json").read_text())
     assert [row["name"] for row in document["results"]] == ["chunked:4", "chunked:8", "chunked:16"]
-    for argv, message in ((["--ways", "nobody"], "none has 'nobody' in it"), (["--batch-size", "400"], "291 frames")):
+    for argv, message in ((["--ways", "nobody"], "none contains 'nobody'"), (["--batch-size", "400"], "291 frames")):
         with pytest.raises(SystemExit) as stopped:
             main([*common, *argv])
         assert stopped.value.code == 2 and message in capsys.readouterr().err

@@ -84,9 +84,9 @@ def test_another_seed_asks_for_other_frames() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ({"cases": ("randon",)}, "'randon' is not known; possible: random, single"),
-        ({"devices": ("tpu",)}, "possible: cpu, cuda"),
-        ({"mode": "fast"}, "possible: best, seek, stream"),
+        ({"cases": ("randon",)}, "unknown 'randon'; expected random, single"),
+        ({"devices": ("tpu",)}, "expected cpu, cuda"),
+        ({"mode": "fast"}, "expected best, seek, stream"),
         ({"repeat": 0}, "repeat must be at least 1"),
         ({"batch_sizes": (0,)}, "batch sizes must be at least 1"),
         ({"readers": ()}, "readers is empty"),
@@ -338,8 +338,8 @@ def test_wrong_frames_are_in_the_exit_code(
     ("words", "what"),
     [
         (["--readers", "nobody"], "'nobody' is no reader; possible: framefeed"),
-        (["--cases", "randon"], "possible: random, single"),
-        (["--devices", "tpu"], "possible: cpu, cuda"),
+        (["--cases", "randon"], "expected random, single"),
+        (["--devices", "tpu"], "expected cpu, cuda"),
     ],
 )
 def test_bad_arguments(

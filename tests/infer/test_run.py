@@ -294,7 +294,7 @@ def test_arguments_that_make_no_sense(clips: list[Path], models: Mapping[str, Pa
 def test_class_names_have_to_fit(clips: list[Path], models: Mapping[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="7, 256"):
         run(clips, models["onnx"], classes=["one", "two"])
-    with pytest.raises(ModelError, match="gives class 2, and 2 names"):
+    with pytest.raises(ModelError, match="returned class 2, but only 2 names"):
         run(clips, models["boxes"], classes=["one", "two"])
     with pytest.raises(InvalidFile, match="cannot read class names"):
         run(clips, models["onnx"], classes=tmp_path / "missing.txt")

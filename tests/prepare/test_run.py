@@ -177,7 +177,7 @@ def test_what_is_no_source(here: None, videos: Path, tmp_path: Path) -> None:
         (
             videos,
             r"videos/a\.mp4: and .*videos/a\.mkv would both become 'a' in the output folder; rename one of them, or "
-            r"prepare them into different folders, as by patterns that end with \*\.mkv and \*\.mp4$",
+            r"prepare them into different folders, using patterns such as \*\.mkv and \*\.mp4$",
         ),
         (
             [videos / "a.mp4", videos / "night" / "a.mp4"],

@@ -115,7 +115,7 @@ def test_the_plot(found: GopReport) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"gops": []}, "gops"), ({"gops": [0, 5]}, "gops"), ({"sample": 0}, "sample=0"), ({"seconds": 0}, "seconds=0")],
+    [({"gops": []}, "gops"), ({"gops": [0, 5]}, "gops"), ({"sample": 0}, "must be above 0"), ({"seconds": 0}, "must be above 0")],
 )
 def test_what_is_not_possible(wrong: dict[str, Any], words: str, videos: Path) -> None:
     with pytest.raises(ValueError, match=words):
