@@ -116,8 +116,8 @@ class VideoLoader:
     ) -> None:
         if not isinstance(dataset, FrameDataset):
             raise TypeError(
-                f"VideoLoader needs a framefeed dataset, got {type(dataset).__name__}; for a subset, pass sample "
-                "numbers as sampler=, or create a dataset of some of the files"
+                f"VideoLoader needs a VideoDataset or another framefeed dataset, got {type(dataset).__name__}; for a "
+                "subset, pass sample numbers as sampler=, or create a dataset of some of the files"
             )
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
