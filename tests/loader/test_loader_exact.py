@@ -798,7 +798,7 @@ def test_bad_arguments(clip_folder: Path) -> None:
     for wrong in ({"batch_size": 1.5}, {"memory_budget": 1.5}, {"num_threads": "2"}):
         with pytest.raises(TypeError):
             VideoLoader(dataset, **wrong)
-    with pytest.raises(TypeError, match="needs a framefeed dataset, got list"):
+    with pytest.raises(TypeError, match="needs a VideoDataset or another framefeed dataset, got list"):
         VideoLoader([1, 2, 3])  # type: ignore[arg-type]
 
 
