@@ -130,8 +130,7 @@ def test_interrupt_is_quiet(run: Run, clip: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_interrupt_from_outside(tmp_path: Path) -> None:
-    fifo = tmp_path / "ready"
-    os.mkfifo(fifo)
+    ready = tmp_path / "ready"
     # Tells when it is in the middle of its work, and then waits to be interrupted. Where the tests run in the
     # background, interrupts are ignored, and children inherit that.
     script = (
@@ -144,9 +143,11 @@ def test_interrupt_from_outside(tmp_path: Path) -> None:
         "samples.write_samples = wait\n"
         "sys.exit(cli.main(['demo']))\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script, str(fifo)], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", script, str(ready)], stderr=subprocess.PIPE, text=True) as process:
         try:
-            fifo.open().close()
+            while not ready.exists():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.02)
             time.sleep(0.05)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=30)
