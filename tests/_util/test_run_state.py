@@ -63,5 +63,5 @@ def test_long_values_are_cut() -> None:
 
 def test_reasons() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    kept = "what is done is kept, and the same command goes on"
+    kept = "finished work is kept, rerun the same command to resume"
     assert cannot_write(full) == f"cannot be written (No space left on device); {kept}"

@@ -110,7 +110,7 @@ def test_a_full_disk(videos: Path, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
     try:
         with pytest.raises(
-            OutputError, match=r"cannot be written .*; what is done is kept, and the same command goes on"
+            OutputError, match=r"cannot be written .*; finished work is kept, rerun the same command to resume"
         ):
             prepare.run([videos / "a.mp4", large], tmp_path / "out", workers=1, crf=1, **QUICK)
     finally:

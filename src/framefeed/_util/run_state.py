@@ -15,7 +15,7 @@ VERSION = 1
 SHOWN = 3
 MAX_SHOWN = 60  # characters of a value
 
-RESUME = "what is done is kept, and the same command goes on"
+RESUME = "finished work is kept, rerun the same command to resume"
 
 AnyPath = str | os.PathLike[str]
 
