@@ -254,6 +254,8 @@ def record(parts: list[str], folder: Path) -> dict[str, dict[str, Any]]:
     """Everything, by part and name."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in clips.KINDS:
+        for path in folder.glob(f"{name}.*"):  # of an earlier run: some encoders write other bytes each time
+            clips.use(name, path)
         os.utime(clips.make(name, folder), (STAMP, STAMP))
     found: dict[str, dict[str, Any]] = {}
     for part in parts:

@@ -16,6 +16,11 @@ KINDS: dict[str, ClipKind] = {kind.name: kind for family in _FAMILIES for kind i
 _made: dict[tuple[str, Path], Path] = {}
 
 
+def use(name: str, path: Path) -> None:
+    """Has ``make`` return a clip that an earlier process wrote."""
+    _made[name, path.parent.resolve()] = path
+
+
 def make(name: str, folder: Path) -> Path:
     """Writes the clip into ``folder``, once a process and folder."""
     key = (name, folder.resolve())
