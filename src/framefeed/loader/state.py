@@ -18,7 +18,7 @@ VERSION = 1
 # Fields that must match when a state is loaded, and their descriptions in errors.
 _SAME = {
     "seed": "seed",
-    "order": "order or sampler",
+    "order": "order, sampler or batch sampler",
     "batch_size": "batch size",
     "drop_last": "drop_last",
     "num_samples": "number of samples",
