@@ -30,35 +30,36 @@ class Lease:
         index: The video.
 
     Attributes:
+        running: The sessions, by group.
         undisturbed: Whether no other video was asked for since the last request for this one.
     """
 
     def __init__(self, pool: SessionPool, index: VideoIndex) -> None:
         self._pool = pool
         self._index = index
-        self._running, self.undisturbed = pool.take_running(index)
+        self.running, self.undisturbed = pool.take_running(index)
 
     @property
     def cursors(self) -> dict[int, Cursor]:
         """By group, where they stand."""
-        return {start: running.cursor for start, running in self._running.items()}
+        return {start: running.cursor for start, running in self.running.items()}
 
     def give_back_others(self, jobs: Sequence[DecodeJob]) -> None:
         """Gives back the sessions that no job resumes, so that those of the jobs will be the ones used last."""
         resumed = {job.start for job in jobs if job.resume >= 0}
-        for start in self._running.keys() - resumed:
-            self._pool.keep_running(self._index, self._running.pop(start))
+        for start in self.running.keys() - resumed:
+            self._pool.keep_running(self._index, self.running.pop(start))
 
     def session(self, job: DecodeJob, num_threads: int) -> Running:
         """Returns the session that a job resumes, or one for a fresh start."""
-        running = self._running.pop(job.start) if job.resume >= 0 else None
+        running = self.running.pop(job.start) if job.resume >= 0 else None
         return running if running is not None else self._pool.take(self._index, job.start, num_threads)
 
     def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for running in self._running.values():
+        for running in self.running.values():
             self._pool.keep_running(self._index, running)
 
 
@@ -116,7 +117,8 @@ class Engine:
         Returns:
             The jobs that lost pictures.
         """
-        lease.give_back_others(plan.jobs)
+        if lease.running:
+            lease.give_back_others(plan.jobs)
         task = _JobTask(self.pool, index, source, sink, lease, plan.read_on)
         jobs = list(zip(plan.jobs, plan.threads or (1,) * len(plan.jobs), strict=True))
         for job, threads in jobs[: plan.num_first]:
